@@ -156,7 +156,8 @@ def waiting(views: Sequence[RankView]) -> str:
     if meeting.frame is not None and meeting.kind != "gradients":
         called = f", called from {spell(meeting.frame)}"
     where = f", {place(views[0].case)}" if views[0].facts.last is not None else ""
-    return f"{who(views)} {verb} {preposition} {meeting.name}{called}{where}"
+    stage = f", which {meeting.stage}" if meeting.stage else ""
+    return f"{who(views)} {verb} {preposition} {meeting.name}{stage}{called}{where}"
 
 
 def alike(views: Iterable[RankView]) -> list[list[RankView]]:

@@ -17,7 +17,7 @@ from harness.reading.frames import deciding_thread
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm
-from harness.reading.stillness import background, motion, onlookers_of
+from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
 from harness.reading.waits import ALARM
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ class Sampler:
             rank = mains.get(pid, self._census.owner(pid, mains) or 0)
             still = self._stands_still(pid) is True
             wants = (native is Native.ALL and pid in mains) or (native is Native.STILL and still)
-            # Its Python frames may tell already that it waits in a collective.
-            wants = wants and not _shows_a_meeting(stack for stack in self._stacks_of(pid) if not stack.native)
+            wants = wants and not self._waits_by_python(pid)
             requests += [(pid, rank, False)] if not (wants and still) else []
             requests += [(pid, rank, True)] if wants else []
         first = self._numbers["stack"] + 1
@@ -280,6 +279,16 @@ class Sampler:
         """Whether a process was seen to rest, or merely to poll; None while there was no undisturbed window."""
         moved = motion([look for look in self.looks if look.pid == pid], self._stacks_of(pid))
         return None if moved is None else moved.windows[-1].rests
+
+    def _waits_by_python(self, pid: int) -> bool:
+        """Whether Python frames tell that it waits in a collective, and native ones would not tell more.
+
+        Over a GPU a rank that is still in the call makes its communicator, and how far that is no Python frame tells.
+        """
+        names = {thread.name for look in self.looks if look.pid == pid for thread in look.threads}
+        if any(name.startswith(OF_A_GPU) for name in names):
+            return False
+        return _shows_a_meeting(stack for stack in self._stacks_of(pid) if not stack.native)
 
     def _stacks_of(self, pid: int) -> list[StackSample]:
         return [stack for stack in self.stacks if stack.pid == pid]

@@ -20,6 +20,11 @@ MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_b
 STORE = "the store for a key"
 """A wait for what a rank, or who started them, puts into the store."""
 
+AWAITS_ID = "waits for the id of a communicator"
+CONNECTS = "makes a communicator"
+"""How far a rank is with the communicator of NCCL that the first call of a group makes: the group's first rank puts an
+id into the store and connects, the others wait for that key and connect."""
+
 PAIRS = frozenset({"send", "isend", "recv", "irecv", "batch_isend_irecv"})
 """Calls that another call completes: two ranks in different ones of these may well meet. ``isend`` and ``irecv`` return
 at once, but for the first between two ranks, in which NCCL waits for the other to make their communicator."""
@@ -69,6 +74,7 @@ _TRANSPORT = re.compile(
     r"c10d::(?!Reducer|Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
 )
 _STORE = re.compile(r"c10d::(TCP|File|Hash|Prefix)?Store::|c10d::detail::TCPClient")
+_MAKES_A_COMMUNICATOR = re.compile(r"ProcessGroupNCCL::(initNCCLComm|broadcastUniqueNCCLID)|NCCLComm::create")
 _NAMES = re.compile(r"\b(getaddrinfo|getnameinfo|gethostby(name|addr)\w*|__res_\w+)\b")
 """The resolver: whoever asks a name server waits for that, and no longer than its time-outs."""
 
@@ -84,11 +90,14 @@ class Meeting:
 
     ``kind``: ``collective``, ``gradients`` (DDP's own all-reduce in backward), ``pair`` (for one other rank) or
     ``gpu``. ``name`` is what to call it, ``all_reduce``; ``frame`` the program's own frame that called it, or None.
+    ``stage`` is ``AWAITS_ID`` or ``CONNECTS`` in a call that makes its communicator first; empty where it makes none,
+    or no native frames show it.
     """
 
     kind: str
     name: str
     frame: Frame | None
+    stage: str = ""
 
 
 def meeting_of(thread: ThreadStack) -> Meeting | None:
@@ -105,7 +114,7 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
     called = [frame for frame in _inside(thread) if bare(frame) in COLLECTIVES]
     if called:
         name = bare(called[-1])
-        return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller)
+        return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller, stage=_stage(leaf))
     if any(_STORE.search(frame.function) for frame in leaf):
         return Meeting(kind="collective", name=STORE, frame=caller)
     if any(_TRANSPORT.search(frame.function) for frame in leaf):
@@ -129,6 +138,12 @@ def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
     threads = list(map(deciding_thread, chosen))
     meetings = {meeting_of(thread) if thread is not None else None for thread in threads}
     return meetings.pop() if len(meetings) == 1 and len(last) > 1 else None
+
+
+def _stage(leaf: Sequence[Frame]) -> str:
+    if not any(_MAKES_A_COMMUNICATOR.search(frame.function) for frame in leaf):
+        return ""
+    return AWAITS_ID if any(_STORE.search(frame.function) for frame in leaf) else CONNECTS
 
 
 def _inside(thread: ThreadStack) -> tuple[Frame, ...]:

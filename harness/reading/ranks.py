@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, is_service, own_frame, python_frames
 from harness.reading.gpus import Gpus
-from harness.reading.meeting import MEETINGS, STORE, Meeting
+from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU
 from harness.reading.waits import ONLY_SLEEPS, Ender
@@ -213,7 +213,7 @@ class _Relations:
         self._states: dict[int, list[CollectiveState]] = {}
         for state in evidence.collectives:
             self._states.setdefault(state.rank, []).append(state)
-        self._at: dict[tuple[str, str] | None, list[int]] = {}
+        self._at: dict[Meeting | None, list[int]] = {}
         for rank, pid in job.ranks.items():
             self._at.setdefault(_place(job.stand[pid].meeting), []).append(rank)
         self._waits: dict[object, tuple[Chance, ...]] = {}
@@ -371,19 +371,24 @@ def _sleeps_alone(one: Standing) -> bool:
     return one.runs_python <= {one.decides, *one.background}
 
 
-def _place(meeting: Meeting | None) -> tuple[str, str] | None:
+def _place(meeting: Meeting | None) -> Meeting | None:
     """Where ranks wait together. From another line it may be the same call: ``broadcast`` in the branch of rank 0."""
-    return None if meeting is None else (meeting.kind, meeting.name)
+    return None if meeting is None else replace(meeting, frame=None)
 
 
-def _together(one: tuple[str, str] | None, other: tuple[str, str] | None) -> bool:
-    """Whether two waits may be for each other: the same call, two that complete each other, or nobody can tell."""
+def _together(one: Meeting | None, other: Meeting | None) -> bool:
+    """Whether two waits may be for each other: the same call, two that complete each other, or nobody can tell.
+
+    Who waits for the id of a communicator waits for a rank that has not come to make that one.
+    """
     if one is None or other is None:
         return False
-    kinds = {one[0], other[0]}
+    if one.stage and other.stage and AWAITS_ID in (one.stage, other.stage):
+        return False
+    kinds = {one.kind, other.kind}
     if "gpu" in kinds:
         return "pair" not in kinds
-    return _SIDES[one[1]] + _SIDES[other[1]] == 0 if kinds == {"pair"} else one == other
+    return _SIDES[one.name] + _SIDES[other.name] == 0 if kinds == {"pair"} else one.name == other.name
 
 
 _SIDES = {"send": 1, "isend": 1, "recv": -1, "irecv": -1, "batch_isend_irecv": 0}

@@ -782,6 +782,33 @@ def test_a_rank_that_burns_a_core_in_a_first_call_is_not_moved_by_what_keeps_its
     assert classify(replace(seen, evidence=replace(seen.evidence, processes=looks))).kind is kind
 
 
+MAKES = (native("c10d::NCCLComm::create"), native("c10d::ProcessGroupNCCL::initNCCLComm"), *ALL_REDUCE[3:])
+CONNECTS = (native("groupLaunch", "/venv/libnccl.so.2"), native("pncclCommInitRankConfig"), *MAKES)
+AWAITS_ID = (
+    native("__poll", LIBC),
+    native("c10d::TCPStore::get"),
+    native("c10d::ProcessGroupNCCL::broadcastUniqueNCCLID"),
+    *MAKES[1:],
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "verdict"),
+    [
+        (Seen(frames=CONNECTS, **SPINS), Seen(frames=AWAITS_ID), "HANG collective-mismatch medium"),
+        (Seen(frames=AWAITS_ID), Seen(frames=AWAITS_ID), "HANG collective-mismatch medium"),
+        # It may take its time to connect, and without native frames nobody can tell.
+        (Seen(frames=CONNECTS, **SPINS), Seen(frames=CONNECTS, **SPINS), "UNRESOLVED"),
+        (Seen(frames=ALL_REDUCE[3:], **SPINS), Seen(frames=AWAITS_ID), "UNRESOLVED"),
+    ],
+)
+def test_whoever_awaits_the_id_of_a_communicator_never_meets_whoever_makes_another(one, other, verdict):
+    """Without a device given, NCCL makes a group's communicator in its first call, which no recorder shows."""
+    both = (recorded(0, *USUAL), recorded(1, *USUAL))
+    seen = with_thread(certain(one, other, collectives=both, world=2), name="pt_nccl_watchdg")
+    assert told(classify(seen)).startswith(verdict)
+
+
 @pytest.mark.parametrize(("call", "kind"), [("isend", Kind.UNRESOLVED), ("irecv", Kind.HANG)])
 def test_the_first_irecv_between_two_ranks_waits_for_an_isend(call, kind):
     ranks = [Seen(frames=calls("irecv")), Seen(frames=calls(call, line=31))]

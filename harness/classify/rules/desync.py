@@ -25,7 +25,7 @@ from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
-from harness.reading.meeting import ROOTED, STORE
+from harness.reading.meeting import AWAITS_ID, ROOTED, STORE
 from harness.reading.ranks import late_ranks
 
 if TYPE_CHECKING:
@@ -197,12 +197,13 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     With DDP, a rank that is past the backward in which the others wait for gradients had parameters without one.
     """
     groups = alike(there)
-    calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
+    calls = {replace(view.meeting, frame=None) for view in there if view.meeting is not None}
     if len(calls) == 1:
         return _together(case, there)
-    if {name for _, name in calls} == {STORE, "init_process_group"}:
+    called = {call.name for call in calls}
+    if called == {STORE, "init_process_group"}:
         return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
-    on_its_way = any(name in ROOTED for _, name in calls)
+    on_its_way = not called.isdisjoint(ROOTED)
     fault, how = _fault(groups)
     unused = _past_gradients(groups)
     cause = "unused-parameter" if unused else "collective-mismatch"
@@ -214,6 +215,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
             "that rank had none"
         )
     waits = "; ".join(map(waiting, groups))
+    never = "these calls never meet" if len(called) > 1 else "they make communicators of different groups"
     # Where the call was made that the others never come to: there progress stopped, and there the fault is.
     behind = min(there, key=lambda view: view.marks)
     verdict = conclude(
@@ -221,7 +223,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
         Kind.HANG,
         rule="desync",
         cause=cause,
-        because=f"{waits}; these calls never meet; {which}; {silence(case)}",
+        because=f"{waits}; {never}; {which}; {silence(case)}",
         cites=(*cited(there), "progress"),
         confidence=Confidence.HIGH if fault and not on_its_way else Confidence.MEDIUM,
         names=[v.meeting.name for v in there if v.meeting is not None],
@@ -265,8 +267,11 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     calls = [v.meeting.name for v in there[:1] if v.meeting is not None]
     standstill = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
     cause = "collective-stuck"
-    if ways := _ways(there):
-        standstill += f"; {ways}"
+    others = _ways(there)
+    if not others and all(view.meeting is not None and view.meeting.stage == AWAITS_ID for view in there):
+        others = "each waits for another group's, and none makes one"
+    if others:
+        standstill += f"; {others}"
         cause = "collective-mismatch"
     verdict = conclude(
         case,

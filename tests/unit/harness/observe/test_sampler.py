@@ -176,3 +176,37 @@ def test_whoever_waits_for_its_gpu_is_asked_whether_it_comes_back_to_python(func
     sampler.dump(Native.ALL)
     assert [sample.ran for sample in sampler.stacks if not sample.native] == [asked]
     assert answers.waits == ((ANY_ANSWER_S,) if asked else ())
+
+
+class Threads(ScriptedView):
+    """A process with another thread of this name."""
+
+    name = "python"
+
+    def look(self, pid, **how):
+        look = super().look(pid, **how)
+        return replace(look, threads=(*look.threads, replace(look.threads[0], tid=pid + 1, name=self.name)))
+
+
+@pytest.mark.parametrize(("name", "is_native"), [("pt_nccl_watchdg", True), ("gloo_tcp_loop", False)])
+def test_native_frames_of_a_call_over_a_gpu_are_taken_for_they_tell_whether_it_makes_its_communicator(
+    name, is_native, tmp_path
+):
+    class Reduces(ScriptedSource):
+        def sample(self, **how):
+            answer = super().sample(**how)
+            frames = tuple(
+                replace(frame, file="/venv/torch/distributed/distributed_c10d.py")
+                if frame.function == "all_reduce"
+                else frame
+                for frame in answer.threads[0].frames
+            )
+            return replace(answer, threads=(replace(answer.threads[0], frames=frames),))
+
+    sampler = sampler_of(Reduces(("all_reduce", "step")), tmp_path=tmp_path)
+    sampler._view = Threads()
+    sampler._view.name = name
+    for native in (Native.NONE, Native.ALL):
+        sampler.look()
+        sampler.dump(native)
+    assert any(sample.native for sample in sampler.stacks) is is_native
