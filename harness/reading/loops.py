@@ -81,14 +81,22 @@ _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 class Loop:
     """One loop by its source.
 
-    ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants. ``is_hooked``
-    says that something else than the loop may run in it, and set what it waits for.
+    ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants, ``events`` those
+    that it gives nothing but events of this process. ``is_hooked`` says that something else than the loop may run in
+    it, and set what it waits for.
     """
 
     def __init__(
-        self, node: ast.For | ast.While | ast.AsyncFor, *, header: str, plain: frozenset[str], is_hooked: bool
+        self,
+        node: ast.For | ast.While | ast.AsyncFor,
+        *,
+        header: str,
+        plain: frozenset[str],
+        events: frozenset[str],
+        is_hooked: bool,
     ) -> None:
-        self.node, self.header, self.plain, self.is_hooked = node, header, plain, is_hooked
+        self.node, self.header, self.is_hooked = node, header, is_hooked
+        self.plain, self.events = plain, events
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -128,7 +136,7 @@ class Loop:
         """The names that the condition of a ``while`` asks; none where something in the loop may set one of them."""
         if not isinstance(self.node, ast.While) or self.is_hooked:
             return frozenset()
-        names = _variables(self.node.test, ast.Load)
+        names = _variables(self.node.test, ast.Load) | self.reads.asks
         return frozenset() if names & _variables(self.node, ast.Store | ast.Del) else names
 
     @cached_property
@@ -183,10 +191,11 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
     plain, is_hooked = _plain_names(source) | _plain_attributes(source), _sets_hooks(source)
+    events = _events(source)
     loops: list[Loop] = []
     for one in reversed(around):
         header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
-        loops.append(Loop(one, header=header, plain=plain, is_hooked=is_hooked))
+        loops.append(Loop(one, header=header, plain=plain, events=events, is_hooked=is_hooked))
     return tuple(loops)
 
 
@@ -247,6 +256,36 @@ def _plain_attributes(source: str) -> frozenset[str]:
         name = target.attr if isinstance(target, ast.Attribute) else target.id
         (constants if id(target) in plainly else others).add(name)
     return frozenset(f"{base}.{attribute}" for base in bases for attribute in constants - others)
+
+
+@lru_cache(maxsize=16)
+def _events(source: str) -> frozenset[str]:
+    """The names, and attributes as ``self.done``, that a file gives nothing but new events of ``threading``.
+
+    Only a thread of the same process sets one; an event of multiprocessing answers to the same questions.
+    """
+    tree = tree_of(source)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    news = {"threading.Event()"}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module == "threading":
+            news.update(f"{name.asname or name.name}()" for name in node.names if name.name == "Event")
+    made = _fitting_targets(nodes, lambda value: value is not None and ast.unparse(value) in news)
+    events: set[str] = set()
+    others = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    for target in (*_stored(nodes, ast.Name), *_stored(nodes, ast.Attribute)):
+        (events if id(target) in made else others).add(_last_name(target))
+    for node in nodes:
+        if isinstance(node, _NAMED):
+            others.add(node.name or "")
+        elif isinstance(node, ast.alias):
+            others.add((node.asname or node.name).partition(".")[0])
+    dotted = {ast.unparse(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
+    return frozenset(name for name in dotted if name.rpartition(".")[2] in events - others)
+
+
+def _last_name(target: ast.Name | ast.Attribute) -> str:
+    return target.attr if isinstance(target, ast.Attribute) else target.id
 
 
 def _is_simple(one: ast.ClassDef) -> bool:
@@ -377,13 +416,14 @@ class _Reader(ast.NodeVisitor):
 
     ``kind`` becomes empty at the first thing that may be at work; else it is ``locals`` where there are only names and
     numbers, and ``threads`` where attributes are read as well, or methods asked that only other threads can make answer
-    otherwise (``asks``). ``tested`` are the names whose truth alone is asked, ``computed`` all others. ``sleeps`` says
-    that it calls ``sleep``, ``may_raise`` that it divides, or the like, by what may change.
+    otherwise, of the objects in ``asks``. ``tested`` are the names whose truth alone is asked, ``computed`` all others.
+    ``sleeps`` says that it calls ``sleep``, ``may_raise`` that it divides, or the like, by what may change.
     """
 
     def __init__(self) -> None:
         self.kind = "locals"
-        self.asks = self.sleeps = self.may_raise = False
+        self.sleeps = self.may_raise = False
+        self.asks: set[str] = set()
         self.attributes: set[str] = set()
         self.tested: set[str] = set()
         self.containers: set[str] = set()
@@ -428,7 +468,7 @@ class _Reader(ast.NodeVisitor):
                 self.visit(argument)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ASKS and not node.args and not node.keywords:
             self.kind = self.kind and "threads" if isinstance(node.func.value, ast.Name | ast.Attribute) else ""
-            self.asks = True
+            self.asks.add(ast.unparse(node.func.value))
         elif _called(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
             self.sleeps = True
         else:
@@ -570,8 +610,8 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
         return ""
     if loop.forever:
         return f"it has no way out and {'only sleeps' if loop.reads.sleeps else 'calls nothing that could raise'}"
-    waits = loop.reads.sleeps and not loop.reads.asks and not loop.reads.containers and loop.awaited
-    if waits and all(_is_plain(name, loop, values) for name in loop.awaited):
+    waits = loop.reads.sleeps and not loop.reads.containers and loop.awaited
+    if waits and all(name in loop.events or _is_plain(name, loop, values) for name in loop.awaited):
         return AWAITS
     return ""
 

@@ -288,6 +288,25 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         ("class S: done = Shared()\ns = S()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ns = other()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ndef wait(s):\n    while not s.done:\n        time.sleep(1)\ns = S()", False),
+        ("done = threading.Event()\nwhile not done.is_set():\n    time.sleep(1)", True),
+        ("from threading import Event\ndone = Event()\nwhile not done.is_set():\n    time.sleep(1)", True),
+        (
+            "class S:\n  def __init__(self): self.up = threading.Event()\n  def go(self):\n"
+            "    while not self.up.is_set(): time.sleep(1)",
+            True,
+        ),
+        (
+            "class S:\n  def __init__(self, up): self.up = up\n  def go(self):\n"
+            "    while not self.up.is_set(): time.sleep(1)\ns.up = threading.Event()",
+            False,
+        ),
+        ("done = mp.Event()\nwhile not done.is_set():\n    time.sleep(1)", False),
+        ("from multiprocessing import Event\ndone = Event()\nwhile not done.is_set():\n    time.sleep(1)", False),
+        ("done = threading.Event()\ndone = mp.Event()\nwhile not done.is_set():\n    time.sleep(1)", False),
+        ("done = threading.Event()\ndef f(done):\n  while not done.is_set():\n    time.sleep(1)", False),
+        ("done = threading.Event()\nwhile not done.is_set():\n    time.sleep(1)\n    done = other", False),
+        ("done = threading.Event()\nwhile not done.is_set() and job.done():\n    time.sleep(1)", False),
+        ("import sys\ndone = threading.Event()\nsys.settrace(f)\nwhile not done.is_set():\n    time.sleep(1)", False),
         ("while True:\n    time.sleep(1)\n    state = self.state", False),
         ("import flags\nflags.done = False\nwhile not flags.done:\n    time.sleep(1)", False),
         ("while True:\n    time.sleep(1)\n    look()", False),
