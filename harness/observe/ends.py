@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.procfs import Files
-from harness.reading.waits import LETS_NOBODY_ON, SIGNAL_CALLS
+from harness.reading.waits import LETS_NOBODY_ON, OWN_SERVICE, SIGNAL_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -253,15 +253,16 @@ class Ends:
     def _listener(self, address: str, rows: Sequence[Sequence[str]]) -> End:
         """Who may connect: anybody who knows the port.
 
-        One of this machine alone that the kernel chose is told by the program to its own processes. Where one of them
-        is connected there, it is a service of the program's: nobody else comes.
+        One of this machine alone that the kernel chose is known to the program. Where one of its processes is connected
+        there, it is a service of its own; that it gave the port to somebody outside as well is not ruled out.
         """
         host, _, port = _address(address).rpartition(":")
         own = any(row[2] == address and f"socket:[{row[9]}]" in self._open for row in rows if len(row) > 9)
         low, high = next(map(str.split, self._files.lines("sys/net/ipv4/ip_local_port_range")), ("1", "0"))
         is_private = own and host in _LOOPBACK and int(low) <= int(port) <= int(high)
         holders = tuple(sorted(self._parents)) if is_private else ()
-        return End("accept", f"a connection to port {port}", holders, outside=not is_private)
+        name = OWN_SERVICE if is_private else "accept"
+        return End(name, f"a connection to port {port}", holders, outside=not is_private)
 
     @cached_property
     def _peers(self) -> dict[int, int]:
@@ -281,7 +282,8 @@ class Ends:
         holders = tuple(sorted({holder for end in ends for holder in end.holders}))
         outside = any(end.outside is not False for end in ends) or not ends
         objects = sorted({end.on for end in ends if end.on})
-        return End(call.name, objects[0] if len(objects) == 1 else f"one of {len(ends)} descriptors", holders, outside)
+        name = OWN_SERVICE if any(end.call == OWN_SERVICE for end in ends) else call.name
+        return End(name, objects[0] if len(objects) == 1 else f"one of {len(ends)} descriptors", holders, outside)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):

@@ -78,6 +78,17 @@ class Job:
         """The processes that may go on, each with its chance."""
         return alive(self.stand, goes_nowhere=goes_nowhere)
 
+    def waited_for(self, pids: Iterable[int]) -> set[int]:
+        """These processes, and all that they wait for, each by way of the others."""
+        reached: set[int] = set()
+        waiting = [*pids]
+        while waiting:
+            pid = waiting.pop()
+            if pid in self.stand and pid not in reached:
+                reached.add(pid)
+                waiting += self.stand[pid].depends_on
+        return reached
+
     def may_be_ended(self, stuck: Iterable[int], live: Mapping[int, Chance]) -> bool:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
 

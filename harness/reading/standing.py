@@ -37,6 +37,7 @@ from harness.reading.stillness import (
 from harness.reading.waits import (
     ALARM,
     CPU_LIMIT,
+    OWN_SERVICE,
     TIMER,
     Ender,
     Wait,
@@ -177,6 +178,11 @@ class Standing:
         decides = self.state.tid if self.state is not None else self.pid
         others = (t for t in self.looks[-1].threads if t.tid not in (decides, *self.motion.background))
         return any((wait := wait_of(other)) is None or bool(wait.outside) for other in others if not is_ticker(other))
+
+    @property
+    def serves_itself(self) -> bool:
+        """Whether a thread of it waits for connections at an address that the program may have given to others."""
+        return any(thread.call == OWN_SERVICE for thread in self.looks[-1].threads)
 
     @property
     def unwoken(self) -> frozenset[int]:

@@ -86,6 +86,11 @@ def _calls(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+OWN_SERVICE = "accept-own"
+"""In place of the call of a thread that waits for connections at an address which the program alone knows, unless it
+gave that to somebody outside."""
+
+
 ROWS = (
     Row(what="another machine's file system", cause="blocked-io", ender=Ender.MACHINE, kernel=r"rpc_|nfs|ceph|cifs|smb2?_"),
     Row(what="a file system that a program serves", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"request_wait_answer|p9_client"),
@@ -97,6 +102,7 @@ ROWS = (
     Row(what="the other end of a named pipe", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"wait_for_partner|fifo_open", calls=_calls("open openat"), shared=True),
     Row(what="another machine", cause="blocked-io", ender=Ender.MACHINE, kernel=r"sk_wait|wait_woken|inet_|tcp_|udp_", calls=_calls("socket-inet connect"), shared=True),
     Row(what="a socket of this machine", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"skb_wait|unix_", calls=_calls("socket-unix accept recvfrom recvmsg sendto sendmsg"), shared=True),
+    Row(what="a connection to the program's own service", cause="blocked-io", ender=Ender.PROGRAM, calls=_calls(OWN_SERVICE), shared=True),
     Row(what="one of several descriptors", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"poll|select", calls=_calls("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2"), shared=True),
     Row(what="a signal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"sys_pause|sigtimedwait|sigsuspend", calls=_calls("pause rt_sigtimedwait rt_sigsuspend"), shared=True),
     Row(what="a semaphore or message between programs", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"semtimedop|msgrcv|msgsnd|mq_", calls=_calls("semop semtimedop msgrcv msgsnd mq_timedreceive mq_timedsend")),

@@ -634,6 +634,7 @@ WAITS = {
     "the other end of a named pipe": ("wait_for_partner", OUTSIDE),
     "another machine": ("sk_wait_data", OUTSIDE),
     "a socket of this machine": ("unix_stream_read_generic", OUTSIDE),
+    "a connection to the program's own service": ("", OUTSIDE),
     "one of several descriptors": ("do_sys_poll", OUTSIDE),
     "a signal": ("sys_pause", OUTSIDE),
     "a semaphore or message between programs": ("do_semtimedop", OUTSIDE),
@@ -756,6 +757,9 @@ def test_a_wait_that_ended_and_was_begun_anew_is_given_its_four_limits_again(swi
     assert is_hang(silent(times=LONG, processes=seen, stacks=taken)) == hangs
 
 
+OWN = "a connection to the program's own service"
+"""Of which an outsider may have been given the address: it is waited for him for a while."""
+
 SHARED = [(row, seen) for row, seen in SHOWN if row.shared]
 SHARED_IDS = [name for name, (row, _) in zip(SHOWN_IDS, SHOWN, strict=True) if row.shared]
 
@@ -776,12 +780,19 @@ def test_whoever_of_the_trial_holds_the_other_end_decides(row, seen, reached):
     assert held(OTHER, *MOVES) == [False, False, False]
     assert held(OTHER, *WAKES) == [False, False, False]
     # Whoever has it can never go on: neither can this one, nor can it if both wait for each other, or it has both ends.
-    assert held(OTHER, *LOCKED) == [True, True, True]
+    soon = [row.what != OWN] * 2
+    assert held(OTHER, *LOCKED)[:2] == soon
     back = {"wchan": "anon_pipe_read", "call": "pipe-read", "holders": (me,), "outside": False}
-    assert held(OTHER, *looks(pid=OTHER, parent=PID, **back)) == [True, True, True]
-    assert held(me) == [True, True, True]
+    assert held(OTHER, *looks(pid=OTHER, parent=PID, **back))[:2] == soon
+    assert held(me)[:2] == soon
     # Somebody outside may have it as well.
     assert held(OTHER, *LOCKED, outside=True)[0] is False
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(44.0, "UNRESOLVED"), (46.0, "HANG blocked-io medium")])
+def test_an_outsider_who_was_given_the_address_of_a_service_has_a_while_to_connect(seconds, expected):
+    waits = {"wchan": "", "call": "accept-own", "holders": (PID,), "outside": False}
+    assert told(classify(under_run(waits, seconds / STALL_S))).startswith(expected)
 
 
 @pytest.mark.parametrize("holder", [MOVES, WAKES], ids=["works", "sleeps on a timer"])

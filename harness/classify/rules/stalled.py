@@ -102,14 +102,19 @@ def stalled(case: Case) -> Verdict | None:
     verdict = _never(case, job, never, nowhere) if never else None
     if verdict is not None and job.may_be_ended(job.stand.keys() - live.keys(), live):
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if watched_out(case) else None
-    elif verdict is not None and (patience_s := _patience_beside(job)):
+    elif verdict is not None and (patience_s := _patience_beside(job, never)):
         is_long = case.evidence.silence_s >= patience_s
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if is_long else None
     return verdict or _patience(case, job, live)
 
 
-def _patience_beside(job: Job) -> float:
-    """How long those are waited for that by their source look on, or that a package wakes, seconds; 0 without any."""
+def _patience_beside(job: Job, never: Sequence[int]) -> float:
+    """How long it is waited for what hardly lets ``never`` on, seconds; 0 without any.
+
+    Threads that by their source look on, or that a package wakes; somebody outside who may know a service of theirs.
+    """
+    if any(job.stand[pid].serves_itself for pid in job.waited_for(never)):
+        return ONLOOKERS_S
     trains = {one.thread.tid for pid in job.leaders if (one := job.stand[pid]).thread is not None}
     onlookers = plain = frozenset[int]()
     for one in job.stand.values():

@@ -99,10 +99,11 @@ def test_a_listener_waits_for_outside(server):
 
 
 def test_a_service_of_the_programs_own_waits_for_nobody_else(server, client):
-    """Its port was chosen by the kernel, only this machine can connect, and who was told the port has."""
+    """Its port was chosen by the kernel, only this machine can connect, and a process of the program's own has."""
     end = end_of(server.fileno(), "accept")
     is_private = server.getsockname()[0] == "127.0.0.1"
     assert (end.holders, end.outside) == ((ME,) if is_private else (), not is_private)
+    assert end.call == ("accept-own" if is_private else "accept")
 
 
 def test_where_multiprocessing_listens_nobody_else_comes_and_at_another_path_anybody_may(tmp_path):
