@@ -24,17 +24,17 @@ from nsa.kernels.decode import torch as plain
 from nsa.kernels.decode import triton as fast
 
 FEW = fast.Plan(splits=32, windows=5, selects=8)
-MANY = fast.Plan(splits=8, windows=2, selects=2, merges=2, stages=3, select_stages=3)
+MANY = fast.Plan(splits=6, windows=2, selects=2, stages=3, select_stages=3)
 OF_FEW = [
     FEW, *(replace(FEW, **x) for x in (
-        {"once": True}, {"splits": 16, "stages": 3}, {"keys": 128, "stages": 1}, {"windows": 9}, {"merges": 4},
-        {"selects": 4}, {"selects": 16}, {"slice": 64},
+        {"splits": 16, "stages": 3}, {"keys": 128, "stages": 1}, {"windows": 9}, {"merges": 4}, {"selects": 4},
+        {"selects": 16}, {"slice": 64}, {"slice": 256},
     )),
 ]  # fmt: skip
 OF_MANY = [
     MANY, *(replace(MANY, **x) for x in (
-        {"once": True}, {"selects": 4}, {"splits": 4, "windows": 1}, {"splits": 2, "windows": 1},
-        {"keys": 128, "stages": 2}, {"slice": 256}, {"merges": 4},
+        {"selects": 4}, {"splits": 8}, {"splits": 4}, {"windows": 3}, {"stages": 2, "select_stages": 2}, {"slice": 64},
+        {"slice": 256}, {"merges": 4}, {"merges": 2},
     )),
 ]  # fmt: skip
 

@@ -76,7 +76,7 @@ class PagedCache:
                 scale=config.rope_scale,
                 like=like,
             ),
-            arrived=torch.zeros(4 * n_rows * G + 1, dtype=torch.int32, device=device),
+            arrived=torch.zeros(5 * n_rows * G + 1, dtype=torch.int32, device=device),
         )
         self._known: tuple[tuple[int, ...], bool] = ((0,) * n_rows, True)
         """Tokens of every row, and whether the device has these numbers."""

@@ -59,7 +59,7 @@ class Place:
         position_B: int32; where each row's new token stands, which is how many tokens the row holds.
         table_BM: int32; the pages of each row.
         turn: angles of every position that a row may come to.
-        arrived: int32 zeros [4 * B * G + 1], and zeros again after every step.
+        arrived: int32 zeros [5 * B * G + 1], and zeros again after every step.
     """
 
     position_B: Tensor

@@ -26,9 +26,7 @@ RING = 128
 KEYS = 64
 """Compressed keys, or keys of the window, in a tile."""
 SLICE = 128
-"""Blocks that a program ranks: it compares each with each."""
-AT_ONCE, RIVALS = 128, 64
-"""Of what the slices kept: up to so many are compared with all at once; of more, so many at a time."""
+"""Blocks that a program scores."""
 ROWS = 16
 """Rows of phi per program."""
 
@@ -45,9 +43,8 @@ class Plan:
         keys: compressed keys per tile.
         stages: tiles of theirs and of the window's on the way at a time.
         select_stages: selected blocks on the way at a time.
-        slice: blocks that a program ranks.
+        slice: blocks that a program scores.
         warps: of every program.
-        once: whether one program of a head ranks what the slices kept, and not each that takes chosen blocks.
     """
 
     splits: int
@@ -59,14 +56,12 @@ class Plan:
     select_stages: int = 2
     slice: int = SLICE
     warps: int = 4
-    once: bool = False
 
 
 def plan(n_heads: int, n_processors: int, *, n_blocks: int) -> Plan:
-    """For ``n_heads`` kv heads of all rows together, the fastest of what was timed on an H200 at 65,536 tokens.
+    """For ``n_heads`` kv heads of all rows together, the fastest of what was timed on an H100 at 65,536 tokens.
 
-    With few heads a tile or two to a program, so that no processor waits; with many few programs, for those that wait
-    take the place of others.
+    With few heads a tile or two to a program, so that no processor waits; with many few programs, for each begins anew.
 
     Args:
         n_heads: rows times kv heads.
@@ -76,7 +71,7 @@ def plan(n_heads: int, n_processors: int, *, n_blocks: int) -> Plan:
     most = cdiv(n_blocks, KEYS)
     if 8 * n_heads <= n_processors:
         return Plan(splits=min(most, 32), windows=5, selects=8)
-    return Plan(splits=min(most, 8), windows=2, selects=2, merges=2, stages=3, select_stages=3, once=True)
+    return Plan(splits=min(most, 6), windows=2, selects=2, stages=3, select_stages=3)
 
 
 def refuses(layout: BlockLayout, *, dtype: torch.dtype, device: torch.device, d_k: int, group: int) -> str | None:
@@ -88,6 +83,8 @@ def refuses(layout: BlockLayout, *, dtype: torch.dtype, device: torch.device, d_
     per_page = layout.l_slc // layout.d
     if per_page & (per_page - 1) or per_page > 64:
         return f"l_slc / d = {per_page} must be a power of two up to 64"
+    if layout.l > KEYS * layout.d:
+        return f"l / d = {layout.l // layout.d} must be at most {KEYS}"
     if layout.l_slc > 128 or d_k > 256 or group > 64:
         return "the kernels take l_slc up to 128, heads up to 256 wide and up to 64 query heads per kv head"
     return None
@@ -125,12 +122,12 @@ def decode(
     part_v = q.new_empty(chunks_v * is_mlp + 1, B * G, E, **real)
     acc = q.new_empty(B * G, n_parts, rows_of_group, E, **real)
     m, total = q.new_empty(2, B * G, n_parts, rows_of_group, **real)
-    sums = q.new_empty(spills + 1, B * G, rows_of_group, max_tiles * (tile // per_page), **real)
+    sums = q.new_empty(spills + 1, B * G, rows_of_group, (max_tiles + 1) * (tile // per_page), **real)
     bases = q.new_empty(B * G, rows_of_group, max_tiles, **real)
     n_kept = pow2(layout.n)
-    ranked = max(how.slice, n_kept)
+    ranked = max(how.slice, tile // per_page)
     n_slices = cdiv(n_row_pages, ranked)
-    best = q.new_empty(3, B * G, n_slices, n_kept, dtype=torch.int32)
+    keys = q.new_empty(B * G, n_row_pages, dtype=torch.int32)
     o = q.new_empty(B, H, E)
     widths: dict[str, Any] = {"D": D, "HALF": D // 2, "BHALF": pow2(D // 2), "BD": max(16, pow2(D))}
     widths |= {"E": E, "BE": max(16, pow2(E))}
@@ -138,9 +135,7 @@ def decode(
     blocks: dict[str, Any] = {"L": layout.l, "BL": pow2(layout.l), "STRIDE": layout.d, "L_SLC": layout.l_slc}
     blocks |= {"BS": max(16, pow2(layout.l_slc)), "WIDTH": layout.w, "RW": pages.k_win.shape[2]}
     blocks |= {"RU": pages.k_raw.shape[2], "R": per_page, "BC": tile, "SPILLS": spills}
-    kept = pow2(n_slices * n_kept)
-    rivals = kept if kept <= AT_ONCE else RIVALS
-    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "CB": kept, "CR": rivals}
+    ranks: dict[str, Any] = {"N": layout.n, "BN": n_kept, "JS": ranked, "BP": max(n_kept, pow2(n_row_pages))}
     ranks |= {"INITIAL": N_INITIAL, "LOCAL": N_LOCAL}
     phi: dict[str, Any] = {"BR": ROWS, "HC": HIDDEN, "BK": 256 if q.element_size() == 2 else 64, "MLP": is_mlp}
     phi |= {"CHUNKS_K": chunks_k, "CHUNKS_V": chunks_v, "CHUNKS": pow2(max(chunks_k, chunks_v))}
@@ -155,10 +150,10 @@ def decode(
         q, k, v, gate, o, place.turn.cos_T1D, place.turn.sin_T1D, place.position_B, place.table_BM,
         pages.k_slc, pages.v_slc, pages.kc, pages.vc, pages.k_win, pages.v_win, pages.k_raw, pages.v_raw,
         *_weights(phi_k, q), *_weights(phi_v, q), part_k, part_v,
-        acc, m, total, sums, bases, best, chosen, place.arrived,
-        B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0), best.stride(0),
+        acc, m, total, sums, bases, keys, chosen, place.arrived,
+        B * G, n_row_pages, n_slices, pages.kc.shape[2], max_tiles, sums.stride(0),
         place.arrived.numel(), D**-0.5 * LOG2E,
-        **heads, **widths, **blocks, **ranks, **phi, **parts, ONCE=how.once,
+        **heads, **widths, **blocks, **ranks, **phi, **parts,
         **{name: min(n, 2) if wide else n for name, n in stages.items()}, num_warps=how.warps, num_stages=1,
         enable_fp_fusion=False,
     )  # fmt: skip

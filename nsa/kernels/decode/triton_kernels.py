@@ -7,10 +7,9 @@ Programs in their order, ``step_kernel``'s parts one after the other:
 2. ``_attend``: the compressed keys of a kv head divided over several programs, beside others that take the window.
    Weights are summed per selection block on the way, relative to the largest score so far in the program. The program
    with the window's end puts the new key and value where they belong.
-3. ``_rank``: with every maximum and sum of a head, the block sums of a slice of blocks become scores, and the slice's
-   best are kept.
-4. ``_select``: every program takes its share of the chosen blocks. What the slices kept is ranked by each of them, or
-   with many heads once, by the last program of ``_rank`` to end (``ONCE``).
+3. ``_score``: with every maximum and sum of a head, the block sums of a slice of blocks become scores. The last program
+   of a head to end chooses the best of them, ``_choose``.
+4. ``_select``: every program takes its share of the chosen blocks.
 5. ``_merge``: adds columns of the three branches' parts by their gates.
 
 A program waits only for programs whose numbers are lower than its own. A GPU starts programs in the order of their
@@ -19,8 +18,9 @@ counts its end in ``arrived`` behind a barrier (release), each that waits reads 
 the others wrote past the first cache. The last program of all puts the counts back to zero. Four kernels one after
 another would do without the waiting, but drain and fill the GPU three times more in a step of microseconds.
 
-Ranks are counted, not sorted: a block's rank is how many are better, which threads count side by side, where the best
-of thirteen rounds of a maximum would wait for each other thirteen times.
+Nothing is sorted: the score of the worst block that is chosen is looked for by counting how many are no worse. Code is
+read from memory like data, and at a large batch keys and values drive it out of the caches: whoever runs a part first
+waits for microseconds. So little code is worth more here than few instructions.
 
 What is added has a fixed order, so that bits do not depend on who was first. Nor may a product be rounded together with
 the sum that takes it (``enable_fp_fusion=False``): where several threads keep a sum over all of them, each would round
@@ -247,18 +247,22 @@ def _keep_part(m, total, acc, acc_ptr, m_ptr, total_ptr, part, GP: tl.constexpr,
 def _block_sums(w, base, sums_ptr, bases_ptr, bg, tile, max_tiles, spill_stride, is_wanted, GP: tl.constexpr, BC: tl.constexpr, R: tl.constexpr, OVERLAP: tl.constexpr, SPILLS: tl.constexpr):  # fmt: skip  # noqa: E501
     """Sum a tile's weights over the selection blocks that they belong to: its own, and the next ones in reach.
 
-    ``sums`` is [SPILLS + 1, B * G, GP, blocks], ``bases`` [B * G, GP, tiles].
+    ``sums`` is [SPILLS + 1, B * G, GP, blocks], with room for a tile more than there is: what a block gives to the k-th
+    behind it stands in the k-th at that one's number. ``bases`` is [B * G, GP, tiles]. Both are soon read again, and
+    shall not leave the cache for keys and values, which are not.
     """
     BJ: tl.constexpr = BC // R
     h = tl.arange(0, GP)
     j = tl.arange(0, BJ)
     i = tl.arange(0, R)
     w = tl.reshape(w, [GP, BJ, R])
-    at = sums_ptr + (((bg * GP + h) * max_tiles + tile) * BJ)[:, None] + j[None, :]
+    at = sums_ptr + (((bg * GP + h) * (max_tiles + 1) + tile) * BJ)[:, None] + j[None, :]
+    mask = is_wanted & (h < GP)
     for k in tl.static_range(SPILLS + 1):
         overlap = tl.maximum(tl.minimum(i + OVERLAP, (k + 1) * R) - tl.maximum(i, k * R), 0).to(tl.float32)
-        tl.store(at + k * spill_stride, tl.sum(w * overlap[None, None, :], 2), mask=is_wanted & (h < GP)[:, None])
-    tl.store(bases_ptr + (bg * GP + h) * max_tiles + tile, base, mask=is_wanted & (h < GP))
+        share = tl.sum(w * overlap[None, None, :], 2)
+        tl.store(at + k * (spill_stride + 1), share, mask=mask[:, None], eviction_policy="evict_last")
+    tl.store(bases_ptr + (bg * GP + h) * max_tiles + tile, base, mask=mask, eviction_policy="evict_last")
 
 
 @triton.jit
@@ -274,35 +278,6 @@ def _largest_and_sum(m_ptr, total_ptr, first, n, GP: tl.constexpr, PB: tl.conste
     base = tl.where(largest == -float("inf"), 0.0, largest)
     factor = tl.exp2(m - base[None, :])
     return factor, base, tl.sum(total * factor, 0)
-
-
-@triton.jit
-def _sums_of_slice(
-    sums_ptr, bases_ptr, bg, source, free, n_scored, max_tiles, GP: tl.constexpr, BJ: tl.constexpr
-):  # fmt: skip
-    """[GP, blocks]: what blocks ``source`` give, the largest score that it is relative to, and whether it counts."""
-    h = tl.arange(0, GP)
-    live = (free & (source >= 0) & (source < n_scored))[None, :]
-    row = bg * GP + h[:, None]
-    sums_at = sums_ptr + row * (max_tiles * BJ) + source[None, :]
-    sums = tl.load(sums_at, mask=live, other=0.0, cache_modifier=".cg")
-    base_at = bases_ptr + row * max_tiles + source[None, :] // BJ
-    base = tl.load(base_at, mask=live, other=-float("inf"), cache_modifier=".cg")
-    return sums, base, live
-
-
-@triton.jit
-def _over_heads(sums, base, live, lse):
-    """[blocks]: the sums relative to all scores of a head, added over the heads."""
-    return tl.sum(tl.where(live, sums * tl.exp2(base - lse[:, None]), 0.0), 0)
-
-
-@triton.jit
-def _n_better(rival, rival_block, key, block):
-    """For each block how many rivals are better; the lower number among equals."""
-    rival, rival_block = rival[:, None], rival_block[:, None]
-    key, block = key[None, :], block[None, :]
-    return tl.sum(((rival > key) | ((rival == key) & (rival_block < block))).to(tl.int32), 0)
 
 
 @triton.jit
@@ -334,85 +309,96 @@ def _forced(table_ptr, own, N: tl.constexpr, BN: tl.constexpr, INITIAL: tl.const
 
 
 @triton.jit
-def _best(
-    best_ptr, bests, bg, own, n_slices,
-    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
-    INITIAL: tl.constexpr, LOCAL: tl.constexpr,
-):  # fmt: skip
-    """[BN]: the best of what the slices kept, in the slots behind the forced ones, and their pages.
-
-    ``best`` is [3, B * G, n_slices, BN]: a block's score by its bits, its number and its page.
-    """
-    slot = tl.arange(0, BN)
-    block = tl.zeros([BN], tl.int32)
-    page = tl.zeros([BN], tl.int32)
-    if own >= N:
-        n_kept = ((own - LOCAL) // JS + 1) * BN
-        at = best_ptr + bg * n_slices * BN
-        rank = tl.zeros([CB], tl.int32)
-        c = tl.arange(0, CB)
-        key = tl.load(at + c, mask=c < n_kept, other=-1, cache_modifier=".cg")
-        number = tl.load(at + bests + c, mask=c < n_kept, other=2147483647, cache_modifier=".cg")
-        where_to = tl.load(at + 2 * bests + c, mask=c < n_kept, other=0, cache_modifier=".cg")
-        if CR == CB:
-            rank = _n_better(key, number, key, number)
-        else:
-            for begin in tl.range(0, n_kept, CR, num_stages=1):
-                i = begin + tl.arange(0, CR)
-                rival = tl.load(at + i, mask=i < n_kept, other=-1, cache_modifier=".cg")
-                rival_number = tl.load(at + bests + i, mask=i < n_kept, other=2147483647, cache_modifier=".cg")
-                rank += _n_better(rival, rival_number, key, number)
-        mine = (rank[:, None] + INITIAL + LOCAL == slot[None, :]) & (c < n_kept)[:, None]
-        block = tl.sum(tl.where(mine, number[:, None], 0), 0)
-        page = tl.sum(tl.where(mine, where_to[:, None], 0), 0)
-    return block, page
-
-
-@triton.jit
-def _rank(
-    table_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, attended_ptr, bg, part, p, n_slices,
-    max_tiles, spill_stride, bests,
+def _score(
+    m_ptr, total_ptr, sums_ptr, bases_ptr, keys_ptr, attended_ptr, bg, part, p, n_row_pages, max_tiles, spill_stride,
     GROUP: tl.constexpr, GP: tl.constexpr, L: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr,
-    R: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, JS: tl.constexpr, SPILLS: tl.constexpr,
-    INITIAL: tl.constexpr, LOCAL: tl.constexpr, SPLITS: tl.constexpr, SB: tl.constexpr, WINDOWS: tl.constexpr,
-    PARTS: tl.constexpr,
+    R: tl.constexpr, N: tl.constexpr, BC: tl.constexpr, JS: tl.constexpr, SPILLS: tl.constexpr,
+    INITIAL: tl.constexpr, LOCAL: tl.constexpr, SPLITS: tl.constexpr, SB: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Keep the best of JS blocks."""
+    """Scores of JS blocks as integers that order alike; -1 for a block that is not ranked."""
+    BJ: tl.constexpr = BC // R
     own = p // L_SLC
-    j = part * JS + tl.arange(0, JS)
-    free = (j >= INITIAL) & (j <= own - LOCAL)
-    page = tl.load(table_ptr + j, mask=free, other=0)
-    _wait_for(attended_ptr, SPLITS + WINDOWS)
+    _wait_for(attended_ptr, SPLITS)
     if (own >= N) & (part * JS <= own - LOCAL):
-        h = tl.arange(0, GP)
         n_tiles = (tl.maximum(p + 1 - L + STRIDE, 0) // STRIDE + BC - 1) // BC
-        n_scored = n_tiles * (BC // R)
-        # A block's own sums, and what the one before it spills into it, are on their way before anything waits.
-        own_sums, own_base, own_live = _sums_of_slice(
-            sums_ptr, bases_ptr, bg, j, free, n_scored, max_tiles, GP, BC // R
-        )  # fmt: skip
+        h = tl.arange(0, GP)
+        i = tl.arange(0, BJ)
+        tile = part * (JS // BJ) + tl.arange(0, JS // BJ)
+        j = tile[:, None] * BJ + i[None, :]
+        row = bg * GP + h
+        base_at = bases_ptr + (row * max_tiles)[:, None] + tile[None, :]
+        is_tile = (tile < n_tiles)[None, :]
+        is_next = ((tile > 0) & (tile <= n_tiles))[None, :]
+        base = tl.load(base_at, mask=is_tile, other=-float("inf"), cache_modifier=".cg")
+        before = tl.load(base_at - 1, mask=is_next, other=-float("inf"), cache_modifier=".cg")
+        sums_at = sums_ptr + (row * ((max_tiles + 1) * BJ))[:, None, None] + j[None, :, :]
+        within = (tile <= n_tiles)[None, :, None]
+        own_sums = tl.load(sums_at, mask=within, other=0.0, cache_modifier=".cg")
         if SPILLS > 0:
-            sums, base, live = _sums_of_slice(
-                sums_ptr + spill_stride, bases_ptr, bg, j - 1, free, n_scored, max_tiles, GP, BC // R
-            )  # fmt: skip
+            sums = tl.load(sums_at + spill_stride, mask=within, other=0.0, cache_modifier=".cg")
         _, largest, total = _largest_and_sum(m_ptr, total_ptr, bg * PARTS, SPLITS, GP, SB)
         # Heads that are padding have queries of zeros, and their weights must not count.
         lse = tl.where(h < GROUP, largest + tl.log2(total), float("inf"))
-        score = _over_heads(own_sums, own_base, own_live, lse)
-        if SPILLS > 0:
-            score += _over_heads(sums, base, live, lse)
-        for k in tl.static_range(2, SPILLS + 1):
-            sums, base, live = _sums_of_slice(
-                sums_ptr + k * spill_stride, bases_ptr, bg, j - k, free, n_scored, max_tiles, GP, BC // R
-            )
-            score += _over_heads(sums, base, live, lse)
+        factor = tl.exp2(base - lse[:, None])[:, :, None]
+        factor_before = tl.exp2(before - lse[:, None])[:, :, None]
+        score = tl.sum(tl.where(is_tile[:, :, None], own_sums * factor, 0.0), 0)
+        for k in tl.static_range(1, SPILLS + 1):
+            if k > 1:
+                sums = tl.load(sums_at + k * spill_stride, mask=within, other=0.0, cache_modifier=".cg")
+            # What nobody spilled into was not written.
+            written = (j >= k) & (j < n_tiles * BJ + k)
+            share = sums * tl.where((i < k)[None, None, :], factor_before, factor)
+            score += tl.sum(tl.where(written[None, :, :], share, 0.0), 0)
         # Scores are not negative, so their bits order like integers; what is no number ranks by its bits, too.
-        key = tl.where(free, score.to(tl.int32, bitcast=True) & 2147483647, -1)
-        rank = _n_better(key, j, key, j)
-        at = best_ptr + (bg * n_slices + part) * BN + rank
-        tl.store(at, key, mask=rank < BN)
-        tl.store(at + bests, j, mask=rank < BN)
-        tl.store(at + 2 * bests, page, mask=rank < BN)
+        bits = tl.minimum(score.to(tl.int32, bitcast=True) & 2147483647, 2147483392)
+        key = tl.where((j >= INITIAL) & (j <= own - LOCAL), bits, -1)
+        tl.store(keys_ptr + bg * n_row_pages + j, key, mask=j < n_row_pages)
+
+
+@triton.jit
+def _choose(
+    keys_ptr, table_ptr, chosen_ptr, bg, own, n_row_pages,
+    N: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr,
+):  # fmt: skip
+    """Store the best blocks, in their order, in the slots behind the forced ones, and their pages.
+
+    ``chosen`` is [B * G, 2, BN]. The worst of them is looked for by quarters: how many are no worse is counted until
+    the number is right, or nothing is left to divide; then blocks tie, and the lower numbers are taken.
+    """
+    if own >= N:
+        WANTED: tl.constexpr = N - INITIAL - LOCAL
+        j = tl.arange(0, BP)
+        key = tl.load(keys_ptr + bg * n_row_pages + j, mask=j <= own - LOCAL, other=-1, cache_modifier=".cg")
+        page = tl.load(table_ptr + j, mask=j <= own - LOCAL, other=0)
+        # Of so many parts each has one that is no worse than the worst of their best.
+        best = tl.max(tl.reshape(key, [BN, BP // BN]), 1)
+        enough = tl.maximum(tl.min(best, 0), 0)
+        too_high = tl.max(best, 0) + 1
+        n = own + 1
+        while (n != WANTED) & (too_high - enough > 1):
+            step = tl.maximum((too_high - enough) // 4, 1)
+            first, second, third = enough + step, enough + 2 * step, enough + 3 * step
+            # Three counts in one.
+            counts = (key >= first).to(tl.int64) + ((key >= second).to(tl.int64) << 20)
+            counts = tl.sum(counts + ((key >= third).to(tl.int64) << 40), 0)
+            n_first, n_second, n_third = counts & 1048575, (counts >> 20) & 1048575, counts >> 40
+            if n_first < WANTED:
+                too_high = first
+            elif n_second < WANTED:
+                enough, too_high, n = first, second, n_first.to(tl.int32)
+            elif n_third < WANTED:
+                enough, too_high, n = second, tl.minimum(third, too_high), n_second.to(tl.int32)
+            else:
+                enough, n = third, n_third.to(tl.int32)
+        is_better = key > enough
+        room = WANTED - tl.sum(is_better.to(tl.int32), 0)
+        # Two counts in one: of the better, and of those that tie.
+        count = tl.cumsum(is_better.to(tl.int64) + ((key == enough).to(tl.int64) << 20), 0)
+        n_ties = (count >> 20).to(tl.int32)
+        is_chosen = is_better | ((key == enough) & (n_ties <= room))
+        slot = INITIAL + LOCAL + (count & 1048575).to(tl.int32) + tl.minimum(n_ties, room) - 1
+        tl.store(chosen_ptr + bg * 2 * BN + slot, j, mask=is_chosen)
+        tl.store(chosen_ptr + bg * 2 * BN + BN + slot, page, mask=is_chosen)
 
 
 @triton.jit
@@ -420,24 +406,27 @@ def step_kernel(
     q_ptr, k_ptr, v_ptr, gate_ptr, o_ptr, cos_ptr, sin_ptr, position_ptr, table_ptr,
     k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr, k_win_ptr, v_win_ptr, k_raw_ptr, v_raw_ptr,
     pe_k_ptr, fc1_k_ptr, fc2_k_ptr, pe_v_ptr, fc1_v_ptr, fc2_v_ptr, part_k_ptr, part_v_ptr,
-    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr, chosen_ptr, arrived_ptr,
-    n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, bests, n_counts, qk_scale,
+    acc_ptr, m_ptr, total_ptr, sums_ptr, bases_ptr, keys_ptr, chosen_ptr, arrived_ptr,
+    n_heads, n_row_pages, n_slices, max_blocks, max_tiles, spill_stride, n_counts, qk_scale,
     SHARED: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr,
     D: tl.constexpr, HALF: tl.constexpr, BHALF: tl.constexpr, BD: tl.constexpr, E: tl.constexpr, BE: tl.constexpr,
     L: tl.constexpr, BL: tl.constexpr, STRIDE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr,
     WIDTH: tl.constexpr, RW: tl.constexpr, RU: tl.constexpr, R: tl.constexpr, BC: tl.constexpr, SPILLS: tl.constexpr,
-    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr,
+    N: tl.constexpr, BN: tl.constexpr, JS: tl.constexpr, BP: tl.constexpr,
     INITIAL: tl.constexpr, LOCAL: tl.constexpr,
     BR: tl.constexpr, HC: tl.constexpr, BK: tl.constexpr, CHUNKS_K: tl.constexpr, CHUNKS_V: tl.constexpr,
     CHUNKS: tl.constexpr, MLP: tl.constexpr,
     SPLITS: tl.constexpr, SB: tl.constexpr, WINDOWS: tl.constexpr, WB: tl.constexpr, SELECTS: tl.constexpr,
     MERGES: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr, SELECT_STAGES: tl.constexpr,
-    ONCE: tl.constexpr,
 ):  # fmt: skip
-    """One step of all rows. ``n_heads`` is rows times kv heads; counts: [attended, ranked, selected, phi, done]."""
+    """One step of all rows. ``n_heads`` is rows times kv heads.
+
+    Counts: [attended, window, ranked, selected, phi, done].
+    """
     at = tl.program_id(0)
-    attended_ptr, ranked_ptr, selected_ptr = arrived_ptr, arrived_ptr + n_heads, arrived_ptr + 2 * n_heads
-    phi_ptr, done_ptr = arrived_ptr + 3 * n_heads, arrived_ptr + n_counts - 1
+    attended_ptr, window_ptr = arrived_ptr, arrived_ptr + n_heads
+    ranked_ptr, selected_ptr = arrived_ptr + 2 * n_heads, arrived_ptr + 3 * n_heads
+    phi_ptr, done_ptr = arrived_ptr + 4 * n_heads, arrived_ptr + n_counts - 1
     n_phi = (n_heads + BR - 1) // BR * (CHUNKS_K + CHUNKS_V)
     n_attend = n_heads * (SPLITS + WINDOWS)
     n_rank = n_heads * n_slices
@@ -449,7 +438,18 @@ def step_kernel(
         is_due = (r < n_heads) & (p_rows + 1 >= L) & ((p_rows + 1 - L) % STRIDE == 0)
         if tl.max(is_due.to(tl.int32), 0) > 0:
             heads: tl.constexpr = G if SHARED else 3 * G
-            if chunk < CHUNKS_K:
+            if D == E:
+                # One copy of the loop's code and memory for both.
+                new_ptr, raw_ptr, pe_ptr, part_ptr = k_ptr, k_raw_ptr, pe_k_ptr, part_k_ptr
+                fc1_ptr, fc2_ptr = fc1_k_ptr, fc2_k_ptr
+                if chunk >= CHUNKS_K:
+                    new_ptr, raw_ptr, pe_ptr, part_ptr = v_ptr, v_raw_ptr, pe_v_ptr, part_v_ptr
+                    fc1_ptr, fc2_ptr = fc1_v_ptr, fc2_v_ptr
+                _phi_part(
+                    new_ptr, raw_ptr, pe_ptr, fc1_ptr, fc2_ptr, part_ptr, r, is_due, p_rows, chunk % CHUNKS_K,
+                    n_heads, heads, G, D, BD, L, BL, RU, HC, BK, CHUNKS_K, MLP,
+                )  # fmt: skip
+            elif chunk < CHUNKS_K:
                 _phi_part(
                     k_ptr, k_raw_ptr, pe_k_ptr, fc1_k_ptr, fc2_k_ptr, part_k_ptr, r, is_due, p_rows, chunk, n_heads,
                     heads, G, D, BD, L, BL, RU, HC, BK, CHUNKS_K, MLP,
@@ -461,14 +461,14 @@ def step_kernel(
                 )  # fmt: skip
         _arrive(phi_ptr + at // (CHUNKS_K + CHUNKS_V))
     elif at < n_phi + n_attend:
-        # Windows come first: the program with the window's end has the new key to put away, too.
+        # The window comes last: no ranking waits for it, and its programs, which are shorter, fill up what is left.
         i = at - n_phi
-        is_cmp = i >= n_heads * WINDOWS
-        bg = i // WINDOWS
-        split = SPLITS + i % WINDOWS
-        if is_cmp:
-            bg = (i - n_heads * WINDOWS) // SPLITS
-            split = (i - n_heads * WINDOWS) % SPLITS
+        is_cmp = i < n_heads * SPLITS
+        bg = i // SPLITS
+        split = i % SPLITS
+        if not is_cmp:
+            bg = (i - n_heads * SPLITS) // WINDOWS
+            split = SPLITS + (i - n_heads * SPLITS) % WINDOWS
         p = tl.load(position_ptr + bg // G)
         _attend(
             q_ptr, k_ptr, v_ptr, cos_ptr, sin_ptr, table_ptr, k_slc_ptr, v_slc_ptr, kc_ptr, vc_ptr,
@@ -478,44 +478,44 @@ def step_kernel(
             SHARED, G, GROUP, GP, D, HALF, BHALF, BD, E, BE, L, STRIDE, L_SLC, R, WIDTH, RW, RU, BC, BR, SPILLS,
             SPLITS, WINDOWS, PARTS, CHUNKS_K, CHUNKS_V, CHUNKS, MLP, STAGES,
         )  # fmt: skip
-        _arrive(attended_ptr + bg)
+        if is_cmp:
+            _arrive(attended_ptr + bg)
+        else:
+            _arrive(window_ptr + bg)
     elif at < n_phi + n_attend + n_rank:
         i = at - n_phi - n_attend
         bg = i // n_slices
         p = tl.load(position_ptr + bg // G)
-        _rank(
-            table_ptr + bg // G * n_row_pages, m_ptr, total_ptr, sums_ptr, bases_ptr, best_ptr,
-            attended_ptr + bg, bg, i % n_slices, p, n_slices, max_tiles, spill_stride, bests,
-            GROUP, GP, L, STRIDE, L_SLC, R, N, BN, BC, JS, SPILLS, INITIAL, LOCAL, SPLITS, SB, WINDOWS, PARTS,
+        _score(
+            m_ptr, total_ptr, sums_ptr, bases_ptr, keys_ptr, attended_ptr + bg, bg, i % n_slices, p, n_row_pages,
+            max_tiles, spill_stride, GROUP, GP, L, STRIDE, L_SLC, R, N, BC, JS, SPILLS, INITIAL, LOCAL, SPLITS, SB,
+            PARTS,
         )  # fmt: skip
-        if ONCE:
-            # The last of a head ranks for all its programs over selected blocks, which wait for one more arrival.
-            tl.debug_barrier()
-            if tl.atomic_add(ranked_ptr + bg, 1, sem="acq_rel") == n_slices - 1:
-                block, page = _best(best_ptr, bests, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL)
-                chosen_at = chosen_ptr + bg * 2 * BN + tl.arange(0, BN)
-                tl.store(chosen_at, block)
-                tl.store(chosen_at + BN, page)
-                _arrive(ranked_ptr + bg)
-        else:
+        # The last of a head chooses.
+        tl.debug_barrier()
+        if tl.atomic_add(ranked_ptr + bg, 1, sem="acq_rel") == n_slices - 1:
+            _choose(
+                keys_ptr, table_ptr + bg // G * n_row_pages, chosen_ptr, bg, p // L_SLC, n_row_pages, N, BN, BP,
+                INITIAL, LOCAL,
+            )  # fmt: skip
             _arrive(ranked_ptr + bg)
     elif at < n_phi + n_attend + n_rank + n_select:
         i = at - n_phi - n_attend - n_rank
         bg = i // SELECTS
         p = tl.load(position_ptr + bg // G)
         _select(
-            q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr + bg // G * n_row_pages, best_ptr, chosen_ptr,
-            acc_ptr, m_ptr, total_ptr, ranked_ptr + bg, bg, i % SELECTS, p, n_slices, bests, qk_scale,
-            G, GROUP, GP, D, HALF, BD, E, BE, L_SLC, BS, N, BN, JS, CB, CR, INITIAL, LOCAL, SELECTS, PARTS,
-            SELECT_STAGES, ONCE,
+            q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr + bg // G * n_row_pages, chosen_ptr,
+            acc_ptr, m_ptr, total_ptr, window_ptr + bg, ranked_ptr + bg, bg, i % SELECTS, p, n_slices, qk_scale,
+            G, GROUP, GP, D, HALF, BD, E, BE, L_SLC, BS, N, BN, INITIAL, LOCAL, WINDOWS, SELECTS, PARTS,
+            SELECT_STAGES,
         )  # fmt: skip
         _arrive(selected_ptr + bg)
     else:
         i = at - n_phi - n_attend - n_rank - n_select
         bg = i // MERGES
         _merge(
-            gate_ptr, acc_ptr, m_ptr, total_ptr, o_ptr, attended_ptr + bg, selected_ptr + bg, bg, i % MERGES,
-            GROUP, GP, E, BE, SPLITS, SB, WINDOWS, WB, SELECTS, MERGES, PARTS,
+            gate_ptr, acc_ptr, m_ptr, total_ptr, o_ptr, attended_ptr + bg, window_ptr + bg, selected_ptr + bg,
+            bg, i % MERGES, GROUP, GP, E, BE, SPLITS, SB, WINDOWS, WB, SELECTS, MERGES, PARTS,
         )  # fmt: skip
         if tl.atomic_add(done_ptr, 1, sem="acq_rel") == n_heads * MERGES - 1:
             for first in range(0, n_counts, 128):
@@ -600,13 +600,12 @@ def _attend(
 
 @triton.jit
 def _select(
-    q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr, best_ptr, chosen_ptr, acc_ptr, m_ptr, total_ptr,
-    ranked_ptr,
-    bg, part, p, n_slices, bests, qk_scale,
+    q_ptr, cos_ptr, sin_ptr, k_slc_ptr, v_slc_ptr, table_ptr, chosen_ptr, acc_ptr, m_ptr, total_ptr,
+    window_ptr, ranked_ptr, bg, part, p, n_slices, qk_scale,
     G: tl.constexpr, GROUP: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, BD: tl.constexpr,
     E: tl.constexpr, BE: tl.constexpr, L_SLC: tl.constexpr, BS: tl.constexpr, N: tl.constexpr, BN: tl.constexpr,
-    JS: tl.constexpr, CB: tl.constexpr, CR: tl.constexpr, INITIAL: tl.constexpr, LOCAL: tl.constexpr,
-    SELECTS: tl.constexpr, PARTS: tl.constexpr, SELECT_STAGES: tl.constexpr, ONCE: tl.constexpr,
+    INITIAL: tl.constexpr, LOCAL: tl.constexpr, WINDOWS: tl.constexpr, SELECTS: tl.constexpr, PARTS: tl.constexpr,
+    SELECT_STAGES: tl.constexpr,
 ):  # fmt: skip
     """A share of the chosen blocks."""
     q = _queries(q_ptr, cos_ptr, sin_ptr, bg, p, GROUP, GP, D, HALF, BD)
@@ -619,17 +618,11 @@ def _select(
     # What is loaded in the loop depends on nothing that the loop loads.
     slots = tl.arange(0, BN)
     blocks, row_pages = _forced(table_ptr, p // L_SLC, N, BN, INITIAL, LOCAL)
-    if ONCE:
-        _wait_for(ranked_ptr, n_slices + 1)
-        best_blocks = tl.load(chosen_ptr + bg * 2 * BN + slots, cache_modifier=".cg")
-        best_pages = tl.load(chosen_ptr + bg * 2 * BN + BN + slots, cache_modifier=".cg")
-    else:
-        _wait_for(ranked_ptr, n_slices)
-        best_blocks, best_pages = _best(
-            best_ptr, bests, bg, p // L_SLC, n_slices, N, BN, JS, CB, CR, INITIAL, LOCAL
-        )  # fmt: skip
-    blocks += best_blocks
-    row_pages += best_pages
+    _wait_for(window_ptr, WINDOWS)  # who reads its end puts the new key away
+    _wait_for(ranked_ptr, n_slices + 1)
+    is_ranked = (slots >= INITIAL + LOCAL) & (p // L_SLC >= N) & (slots < N)
+    blocks += tl.load(chosen_ptr + bg * 2 * BN + slots, mask=is_ranked, other=0, cache_modifier=".cg")
+    row_pages += tl.load(chosen_ptr + bg * 2 * BN + BN + slots, mask=is_ranked, other=0, cache_modifier=".cg")
     for slot in tl.range(part * per, tl.minimum(part * per + per, n_chosen), num_stages=SELECT_STAGES):
         block = tl.sum(tl.where(slots == slot, blocks, 0), 0)
         page = tl.sum(tl.where(slots == slot, row_pages, 0), 0).to(tl.int64)
@@ -643,7 +636,7 @@ def _select(
 
 @triton.jit
 def _merge(
-    gate_ptr, acc_ptr, m_ptr, total_ptr, o_ptr, attended_ptr, selected_ptr, bg, part,
+    gate_ptr, acc_ptr, m_ptr, total_ptr, o_ptr, attended_ptr, window_ptr, selected_ptr, bg, part,
     GROUP: tl.constexpr, GP: tl.constexpr, E: tl.constexpr, BE: tl.constexpr, SPLITS: tl.constexpr, SB: tl.constexpr,
     WINDOWS: tl.constexpr, WB: tl.constexpr, SELECTS: tl.constexpr, MERGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -656,7 +649,8 @@ def _merge(
     slc_gate = tl.load(gate_at + 1, mask=live, other=0.0).to(tl.float32)
     win_gate = tl.load(gate_at + 2, mask=live, other=0.0).to(tl.float32)
     first_part = bg * PARTS
-    _wait_for(attended_ptr, SPLITS + WINDOWS)
+    _wait_for(attended_ptr, SPLITS)
+    _wait_for(window_ptr, WINDOWS)
     o = _weighted(acc_ptr, m_ptr, total_ptr, first_part, SPLITS, e, GP, E, SB) * cmp_gate[:, None]
     o += _weighted(acc_ptr, m_ptr, total_ptr, first_part + SPLITS, WINDOWS, e, GP, E, WB) * win_gate[:, None]
     _wait_for(selected_ptr, SELECTS)
