@@ -52,33 +52,34 @@ def cell_status(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[
     when it is of the same kind. A pass where a failure was expected is one only if the expectation is strict: if the
     failure is rare (``rate`` below 1), a single failure among the passes is enough to bear it out.
     """
-    counted = [trial for trial in trials if trial.kind is not Kind.INFRA]
-    if not counted:
+    total = passes = 0
+    other: Counter[str] = Counter()
+    for trial in trials:
+        if trial.kind is Kind.INFRA:
+            continue
+        total += 1
+        if trial.kind is Kind.PASS:
+            passes += 1
+        elif expected is None or not trial.is_as(expected):
+            other[trial.words] += 1
+    if not total:
         status = CellStatus.INCONCLUSIVE if trials else CellStatus.NOT_RUN
         return status, "the machine spoiled every trial of it" if trials else ""
-    other = Counter(t.words for t in counted if not _is_expected(expected, t) and t.kind is not Kind.PASS)
-    surprises = {name: n for name, n in other.items() if not name.startswith(str(Kind.UNRESOLVED))}
+    surprises = [f"{name} {n} of {total}" for name, n in other.items() if not name.startswith(str(Kind.UNRESOLVED))]
     if surprises:
-        clause = ", ".join(f"{name} {n} of {len(counted)}" for name, n in surprises.items())
-        return CellStatus.UNEXPECTED, f"{clause}; expected {words(expected)}"
-    passes = sum(trial.kind is Kind.PASS for trial in counted)
+        return CellStatus.UNEXPECTED, f"{', '.join(surprises)}; expected {words(expected)}"
     if other:
-        return CellStatus.INCONCLUSIVE, f"no answer in {len(counted) - passes} of {len(counted)} trials"
+        return CellStatus.INCONCLUSIVE, f"no answer in {total - passes} of {total} trials"
     if expected is None or expected.kind is Kind.PASS:
-        return CellStatus.EXPECTED, f"passed {passes} of {len(counted)}"
-    return _failing(expected, passes=passes, failures=len(counted) - passes)
+        return CellStatus.EXPECTED, f"passed {passes} of {total}"
+    return _failing(expected, passes=passes, failures=total - passes)
 
 
 def _failing(expected: Expectation, *, passes: int, failures: int) -> tuple[CellStatus, str]:
     of = f"{failures} of {passes + failures}"
     if failures and (not passes or expected.rate < 1):
         return CellStatus.EXPECTED, f"{words(expected)} {of}"
-    why = (
-        f"{words(expected)} in {of} only; every trial was expected to" if failures else f"passed, {words(expected)} was"
-    )
-    why = why if failures else f"{why} expected"
+    why = f"passed, {words(expected)} was expected"
+    if failures:
+        why = f"{words(expected)} in {of} only; every trial was expected to"
     return (CellStatus.UNEXPECTED if expected.strict else CellStatus.EXPECTED), why
-
-
-def _is_expected(expected: Expectation | None, trial: Ended) -> bool:
-    return trial.kind is Kind.PASS if expected is None else trial.is_as(expected)

@@ -27,9 +27,16 @@ def conclude(search: ThresholdSearch) -> Boundary:
     values, tallies = search.axis.values, search.tallies
     low, high, end = search.low, failing_from(search), len(search.tallies)
     finding = _finding(search)
-    tested = [i for i, t in enumerate(tallies) if t.good + t.failures + t.unresolved]
-    untested = [i for i in range(end) if i not in tested]
-    unresolved = [i for i in tested if not tallies[i].good + tallies[i].bad]
+    counts: list[Count] = []
+    untested: list[int] = []
+    unresolved: list[int] = []
+    for i, t in enumerate(tallies):
+        if not t.good + t.failures + t.unresolved:
+            untested.append(i)
+            continue
+        counts.append(Count(value=values[i], good=t.good, bad=t.bad, unresolved=t.unresolved + t.cut))
+        if not t.good + t.bad:
+            unresolved.append(i)
     certificate = tallies[low].certificate if low >= 0 else None
     dependent = _dependent(search)
     is_numbered = all(isinstance(value, int | float) for value in values)
@@ -39,10 +46,7 @@ def conclude(search: ThresholdSearch) -> Boundary:
         finding=finding,
         last_good=values[low] if low >= 0 else None,
         first_bad=values[high] if high < end else None,
-        counts=tuple(
-            Count(value=values[i], good=t.good, bad=t.bad, unresolved=t.unresolved + t.cut)
-            for i, t in ((i, tallies[i]) for i in tested)
-        ),
+        counts=tuple(counts),
         unresolved=tuple(values[i] for i in unresolved),
         untested=tuple(values[i] for i in untested),
         certified=_certified(search, finding),
@@ -148,18 +152,13 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
     if certifiable and _dependent(search):
         notes.append(f"No certificate: {_independence(search)}.")
     high = failing_from(search)
-    notes += [_isolated(search, i) for i in failing_positions(search) if i < high]
+    notes += [_isolated(search, i) for i, tally in enumerate(tallies[:high]) if tally.bad]
     if high < len(tallies) and not search.confirmed(high) and not search.stopped and search.ask() is None:
         notes.append(f"{_failed(search, high)}: too few to tell a rare failure from false alarms.")
     if high < len(tallies) and tallies[high].good:
         notes.append(f"{_name(search, high)} also passed {tallies[high].good} times: the failure is not deterministic.")
         notes.append(_rates(search))
     return notes
-
-
-def failing_positions(search: ThresholdSearch) -> list[int]:
-    """Positions at which anything failed."""
-    return [i for i, tally in enumerate(search.tallies) if tally.bad]
 
 
 def _isolated(search: ThresholdSearch, position: int) -> str:

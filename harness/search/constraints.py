@@ -42,13 +42,11 @@ def in_order(space: Space, factors: Sequence[Factor]) -> tuple[Factor, ...]:
 def _required_by(space: Space, factor: Factor) -> set[str]:
     """The axes that must leave their good value when ``factor`` takes its bad one."""
     cell = dict(space.cell({factor.name: factor.bad}))
-    return {
-        name
-        for rule in space.rules
-        if factor.name in rule.when.names and rule.require is not None and rule.broken(cell)
-        for name, values in rule.require.terms
-        if cell[name] not in values and name != factor.name
-    }
+    required: set[str] = set()
+    for rule in space.rules:
+        if factor.name in rule.when.names and rule.require is not None and rule.broken(cell):
+            required.update(name for name, values in rule.require.terms if cell[name] not in values)
+    return required - {factor.name}
 
 
 def count_cells(space: Space) -> tuple[int, bool]:

@@ -16,17 +16,8 @@ FIRST_FAIL_S = 15.0
 
 MOST_POINTS = 32
 """Values that the line is drawn through, evenly taken, so that a long axis does not make every question slow."""
-
-
 NOT_MEASURED = "how long it takes is known once a trial has passed"
 """What a plan says in place of seconds while it has none."""
-
-
-def failures_expected(number: int) -> str:
-    """``about 3 failures to wait for``: no more than a guess, for which value or setting fails is not known yet."""
-    if not number:
-        return "no failure to wait for"
-    return "about 1 failure to wait for" if number == 1 else f"about {number} failures to wait for"
 
 
 class Costs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -69,25 +70,24 @@ def covering_array(space: Space, *, strength: int = 2, included: Sequence[Point]
 
 def combinations_in(space: Space, cells: Iterable[Point], *, strength: int) -> set[Combination]:
     """Every combination of ``strength`` axes that occurs in one of ``cells``."""
-    return {combination for cell in cells for combination in _in_cell(space, cell, strength)}
+    every: set[Combination] = set()
+    for cell in cells:
+        every.update(_in_cell(space, cell, strength))
+    return every
 
 
 def _combinations(space: Space, strength: int) -> list[Combination]:
-    total = 0
-    for factors in combinations(space.factors, strength):
-        size = 1
-        for factor in factors:
-            size *= len(factor.axis.values)
-        total += size
+    sizes = [len(factor.axis.values) for factor in space.factors]
+    total = sum(map(math.prod, combinations(sizes, strength)))
     if total > MOST_COMBINATIONS:
         raise SpecError(
             f"{total:,} combinations of {strength} axes are more than {MOST_COMBINATIONS:,}; use a smaller strength"
         )
-    return [
-        tuple(zip([f.name for f in factors], values, strict=True))
-        for factors in combinations(space.factors, strength)
-        for values in product(*(f.axis.values for f in factors))
-    ]
+    every: list[Combination] = []
+    for factors in combinations(space.factors, strength):
+        names = [factor.name for factor in factors]
+        every += (tuple(zip(names, values, strict=True)) for values in product(*(f.axis.values for f in factors)))
+    return every
 
 
 def _row(

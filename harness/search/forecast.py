@@ -1,37 +1,58 @@
-"""What a search for a cause is expected to cost: played against every likely cause, with the costs seen so far."""
+"""What a search is expected to cost: played against every likely answer, with the costs seen so far."""
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
-from harness.search.costs import NOT_MEASURED, failures_expected
+from harness.search.costs import NOT_MEASURED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.search.ladder import Levels
     from harness.search.minimise import Minimise
+    from harness.search.threshold import ThresholdSearch
 
-MOST_PLAYS = 8
+Play: TypeAlias = "tuple[int, int, float]"
+"""Trials, failures and seconds still to come."""
+MOST_THRESHOLDS = 12
+MOST_CAUSES = 8
 """Single settings, and as many pairs, that are taken for the cause in turn; with more the plan takes too long."""
 
 
+def outlook(search: ThresholdSearch) -> PlanEstimate:
+    """What a threshold search is expected to cost if failures are deterministic, over all possible thresholds."""
+    every = range(search.low + 1, search.high + 1)
+    step = max(1, len(every) // MOST_THRESHOLDS)
+    plays = [_with_threshold(search, threshold) for threshold in sorted({*every[::step], every[-1]})]
+    return _estimate(plays, is_measured=bool(search.costs.passes), minutes_from_s=90.0)
+
+
+def _with_threshold(search: ThresholdSearch, threshold: int) -> Play:
+    """What is still to come if positions from ``threshold`` on always fail."""
+    other = search.copied()
+    while (request := other.ask()) is not None:
+        position = other.axis.index(request.value)
+        fails = position >= threshold
+        seconds = other.costs.of_failure() if fails else other.costs.of_pass(other.numbers[position])
+        answer = Answer.BAD if fails else Answer.GOOD
+        other.tell(value=request.value, answer=answer, seconds=seconds)
+    fails = sum(t.bad for t in other.tallies) - sum(t.bad for t in search.tallies)
+    return other.trials - search.trials, fails, other.seconds - search.seconds
+
+
 def forecast(search: Minimise) -> PlanEstimate:
-    """Trials, failures and seconds still to come, over causes of one or two settings that the answers allow."""
+    """What a search for a cause is expected to cost, over causes of one or two settings that the answers allow."""
     if search.ask() is None:
         return _no_plan("nothing left to run")
-    plays = [_play(search, cause) for cause in _causes(search)]
+    plays = [_with_cause(search, cause) for cause in _causes(search)]
     if not plays:
         return _no_plan("not predictable: no cause of one or two settings fits")
-    each_trials, each_fails, each_s = zip(*plays, strict=True)
-    trials, fails = round(sum(each_trials) / len(plays)), max(each_fails)
-    low, high = min(each_s), max(each_s)
-    text = f"about {trials} trials, {failures_expected(fails)}"
-    text += f", {low:.0f} to {high:.0f} s" if search.is_measured else f"; {NOT_MEASURED}"
-    return PlanEstimate(
-        trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=search.is_measured
-    )
+    return _estimate(plays, is_measured=search.is_measured)
 
 
 def _no_plan(text: str) -> PlanEstimate:
@@ -39,14 +60,16 @@ def _no_plan(text: str) -> PlanEstimate:
 
 
 def _causes(search: Minimise) -> list[Levels]:
-    """Single settings and pairs that the answers so far allow, at most MOST_PLAYS of each, spread over all of them."""
+    """Single settings and pairs that the answers so far allow, at most MOST_CAUSES of each, spread over all of them."""
     ladder = search.ladder
     causes: list[Levels] = []
     for size in (1, 2):
-        some = combinations(range(len(ladder.names)), size)
-        every = (ladder.raised(ladder.bottom, places, top=ladder.top) for places in some)
-        possible = [cause for cause in every if _is_possible(search, cause)]
-        causes += possible[:: max(1, -(-len(possible) // MOST_PLAYS))]
+        possible: list[Levels] = []
+        for places in combinations(range(len(ladder.names)), size):
+            cause = ladder.raised(ladder.bottom, places, top=ladder.top)
+            if _is_possible(search, cause):
+                possible.append(cause)
+        causes += possible[:: max(1, -(-len(possible) // MOST_CAUSES))]
     return causes
 
 
@@ -65,8 +88,8 @@ def _settings(search: Minimise, cause: Levels) -> set[tuple[str, object]]:
     return {(ladder.names[i], ladder.value(i, level)) for i, level in enumerate(cause) if level}
 
 
-def _play(search: Minimise, cause: Levels) -> tuple[int, int, float]:
-    """Trials, failures and seconds if ``cause`` fails always, and each cause that is found is then run once more."""
+def _with_cause(search: Minimise, cause: Levels) -> Play:
+    """What is still to come if ``cause`` fails always, and each cause that is found is then run once more."""
     other, settings = search.replayed(), _settings(search, cause)
     while (request := other.ask()) is not None:
         fails = settings <= set(request.cell)
@@ -75,3 +98,23 @@ def _play(search: Minimise, cause: Levels) -> tuple[int, int, float]:
     again = search.again * len(other.failing_sets)
     trials, failures = other.trials - search.trials + again, other.failures - search.failures + again
     return trials, failures, other.seconds - search.seconds + again * other.fail_s
+
+
+def _estimate(plays: Sequence[Play], *, is_measured: bool, minutes_from_s: float = math.inf) -> PlanEstimate:
+    """The mean of their trials, the most failures, the shortest and the longest time."""
+    each_trials, each_fails, each_s = zip(*plays, strict=True)
+    trials, fails, low, high = round(sum(each_trials) / len(plays)), max(each_fails), min(each_s), max(each_s)
+    span = f"{low:.0f} to {high:.0f} s"
+    if high >= minutes_from_s:
+        span = f"{low / 60:.1f} to {high / 60:.1f} min"
+    text = f"about {trials} trials, {_failures_expected(fails)}{f', {span}' if is_measured else f'; {NOT_MEASURED}'}"
+    return PlanEstimate(
+        trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=is_measured
+    )
+
+
+def _failures_expected(number: int) -> str:
+    """``about 3 failures to wait for``: no more than a guess, for which value or setting fails is not known yet."""
+    if not number:
+        return "no failure to wait for"
+    return "about 1 failure to wait for" if number == 1 else f"about {number} failures to wait for"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding, AxisVerdict, CellCount
@@ -39,7 +39,7 @@ def axis_verdicts(
     """
     merged = [count for count in _merged(counts) if count.good or count.bad]
     contrasts = {factor.name: _contrasts(factor, merged, ran or {}) for factor in space.factors}
-    chances = _chances([contrast.least_p for each in contrasts.values() for contrast in each])
+    chances = _chances([contrast.least_p for contrast in chain.from_iterable(contrasts.values())])
     verdicts: list[AxisVerdict] = []
     for factor in space.factors:
         same = [pair for pair in _pairs(factor, merged) if _ran_the_same(pair, ran or {})]
@@ -91,7 +91,10 @@ def _chances(least: Sequence[float]) -> int:
 
     Tarone's method: with so few trials or failures that even the most telling answer is no surprise, nothing is said.
     """
-    return next((n for n in range(1, len(least) + 1) if sum(p <= LEVEL / n for p in least) <= n), 1)
+    for number in range(1, len(least) + 1):
+        if sum(p <= LEVEL / number for p in least) <= number:
+            return number
+    return 1
 
 
 def _p_value(pairs: Sequence[tuple[CellCount, CellCount]]) -> float:
@@ -151,7 +154,10 @@ def _pairs(factor: Factor, counts: Sequence[CellCount]) -> list[tuple[CellCount,
     for count in counts:
         rest = tuple(setting for setting in count.cell if setting[0] != factor.name)
         groups.setdefault(rest, []).append(count)
-    return [pair for group in groups.values() for pair in combinations(group, 2)]
+    pairs: list[tuple[CellCount, CellCount]] = []
+    for group in groups.values():
+        pairs += combinations(group, 2)
+    return pairs
 
 
 def _ran_the_same(pair: tuple[CellCount, CellCount], ran: Mapping[Point, str]) -> bool:

@@ -98,7 +98,7 @@ def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
     sizes = {x for x, _ in points}
     if len(sizes) < LEAST_VALUES or len(points) <= LEAST_VALUES or min(sizes) < 0 or min(y for _, y in points) <= 0:
         return None
-    laws = [law for name, grows in _family().items() if (law := fitted(points, name=name, grows=grows)) is not None]
+    laws = list(filter(None, (fitted(points, name=name, grows=grows) for name, grows in _family().items())))
     if not laws:
         return None
     dof = len(points) - 3

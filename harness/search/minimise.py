@@ -38,7 +38,7 @@ from harness.search.script import Script, Steps
 from harness.search.split import next_probe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.core.campaign import CampaignAnswer
     from harness.core.point import Point
@@ -177,9 +177,13 @@ class Minimise(Script):
 
     def excluded_rate(self, levels: Levels) -> float | None:
         """The smallest failure rate that is ruled out for every step back that was certified; None without one."""
-        cells = [self.ladder.cell(way) for i in _members(levels) for way in self._steps_back(levels, i)]
-        rates = [self.certificates[cell].excluded_rate for cell in cells if self.certified(cell)]
-        return max((rate for rate in rates if rate is not None), default=None)
+        rates: list[float] = []
+        for _, way in self._single_steps_back(levels):
+            cell = self._cell(way)
+            rate = self.certificates[cell].excluded_rate if self.certified(cell) else None
+            if rate is not None:
+                rates.append(rate)
+        return max(rates, default=None)
 
     def _check_corners(self) -> None:
         for name, cell in (("good", self.good_cell), ("bad", self.bad_cell)):
@@ -318,17 +322,21 @@ class Minimise(Script):
         """
         levels = self.failing_sets[-1]
         self._rounds += 1
-        for position in _members(levels):
-            for back in self._steps_back(levels, position):
-                cell, name = self.ladder.cell(back), self.ladder.names[position]
-                reason = f"it must pass with {name} taken back"
-                yield from self._certify(cell, attempt=self._rounds, reason=reason)
-                if self.fails(cell):
-                    return
+        for position, back in self._single_steps_back(levels):
+            cell, name = self._cell(back), self.ladder.names[position]
+            yield from self._certify(cell, attempt=self._rounds, reason=f"it must pass with {name} taken back")
+            if self.fails(cell):
+                return
 
     def _settled(self, levels: Levels) -> bool:
         """Whether no single step back from ``levels`` is known to fail."""
-        return not any(self._fails(way) for i in _members(levels) for way in self._steps_back(levels, i))
+        return not any(self._fails(way) for _, way in self._single_steps_back(levels))
+
+    def _single_steps_back(self, levels: Levels) -> Iterator[tuple[int, Levels]]:
+        """Each cell a single step back from ``levels`` (:meth:`_steps_back`), with the position that is taken back."""
+        for position in _members(levels):
+            for way in self._steps_back(levels, position):
+                yield position, way
 
     def _other_values(self, levels: Levels) -> Steps:
         """On categorical axes: does any value that is neither the good nor the bad one fail as well?"""

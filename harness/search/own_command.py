@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import OwnCommand, Task, Variant
-from harness.core.cause import CellCount
 from harness.core.command_line import composed, difference
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer, Kind
+from harness.search.tables import count_of
 from harness.store.redact import redact_text
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ def own_commands(spec: CampaignSpec, answer: CampaignAnswer, records: Sequence[T
 
 def _of_causes(answer: CampaignAnswer) -> list[tuple[Point, list[Point]]]:
     """The failing cell of each cause, and the passing ones a step back from it."""
-    return [(cause.seen.cell, [need.back.cell for need in cause.needs if need.back]) for cause in causes_of(answer)]
+    rows: list[tuple[Point, list[Point]]] = []
+    for cause in causes_of(answer):
+        next_to = [need.back.cell for need in cause.needs if need.back]
+        rows.append((cause.seen.cell, next_to))
+    return rows
 
 
 def _of_threshold(spec: CampaignSpec, answer: CampaignAnswer) -> list[tuple[Point, list[Point]]]:
@@ -83,11 +87,11 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
     for other in next_to:
         there = _line(other, records)
         if there is not None:
-            variants.append(Variant(change=redact_text(difference(line, there)), count=_count(other, records)))
+            variants.append(Variant(change=redact_text(difference(line, there)), count=count_of(other, records)))
     return OwnCommand(
         line=tuple(map(redact_text, line.words)),
         verdict=str(failed[0].verdict),
-        count=_count(cell, records),
+        count=count_of(cell, records),
         tried_again=len(again),
         failed_again=sum(record.answer is Answer.BAD for record in again),
         next_to=tuple(variants),
@@ -97,13 +101,3 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
 def _line(cell: Point, records: Sequence[TrialRecord]) -> CommandLine | None:
     trial = next((record.trial for record in records if record.trial.point == cell), None)
     return None if trial is None else composed(trial.config, python=trial.python or PROGRAM, env=trial.env)
-
-
-def _count(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
-    answers = [r.answer for r in records if r.trial.point == cell and r.verdict.kind is not Kind.INFRA]
-    return CellCount(
-        cell=cell,
-        good=answers.count(Answer.GOOD),
-        bad=answers.count(Answer.BAD),
-        unresolved=answers.count(Answer.UNRESOLVED),
-    )

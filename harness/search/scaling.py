@@ -101,13 +101,18 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
     finished steps of a trial that a limit cut off are as good as any other. Where steps were not measured, the
     whole time of passed trials is fitted instead. Values at which no step was finished are predicted.
     """
-    mine = [r for r in records if not r.trial.is_control]
-    measured = [r for r in mine if r.measurement.step_s and r.verdict.kind in (Kind.PASS, Kind.SLOW)]
-    steps = [(x, median(r.measurement.step_s)) for r in measured if (x := _number(r, axis)) is not None]
-    if len({x for x, _ in steps}) > 1:
+    steps: list[tuple[float, float]] = []
+    whole: list[tuple[float, float]] = []
+    for record in records:
+        size, kind, step_s = _number(record, axis), record.verdict.kind, record.measurement.step_s
+        if size is None or record.trial.is_control:
+            continue
+        if step_s and kind in (Kind.PASS, Kind.SLOW):
+            steps.append((size, median(step_s)))
+        if kind is Kind.PASS:
+            whole.append((size, record.outcome.duration_s))
+    if len({size for size, _ in steps}) > 1:
         return fit_scaling("seconds per step", steps, _missing(axis, steps))
-    passed = [r for r in mine if r.verdict.kind is Kind.PASS]
-    whole = [(x, r.outcome.duration_s) for r in passed if (x := _number(r, axis)) is not None]
     return fit_scaling("seconds per trial", whole, _missing(axis, whole))
 
 
@@ -121,7 +126,7 @@ def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFi
         size = _number(record, axis)
         if not size:
             continue
-        if _used(record):
+        if record.measurement.peak_rss_bytes > 0:
             memory.append((size, record.measurement.peak_rss_bytes / MIB))
         counted = dict(record.measurement.facts).get(GRAPH_NODES)
         if counted:
@@ -132,10 +137,6 @@ def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFi
         fit_scaling("autograd nodes of a forward pass", nodes, _missing(axis, nodes)),
     )
     return tuple(fit for fit in fits if fit is not None)
-
-
-def _used(record: TrialRecord) -> bool:
-    return record.measurement.peak_rss_bytes > 0
 
 
 def _number(record: TrialRecord, axis: Axis) -> float | None:

@@ -12,7 +12,7 @@ from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate, passes_needed
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
-from harness.search.tally import CLEARED, is_exhausted, is_sure, lean
+from harness.search.tally import Tally
 from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
 if TYPE_CHECKING:
@@ -35,21 +35,6 @@ class Observation:
     soft: bool = False
 
 
-@dataclass(slots=True)
-class CellTally:
-    """What was seen of one cell; ``cut`` are trials that a soft limit ended, taken for failures until one is told."""
-
-    good: int = 0
-    bad: int = 0
-    unresolved: int = 0
-    cut: int = 0
-
-    @property
-    def failures(self) -> int:
-        """Trials that failed, and those that a soft limit cut off."""
-        return self.bad + self.cut
-
-
 class Script:
     """Asks what :meth:`_script` yields, one question at a time, until it ends or the effort is used up.
 
@@ -68,7 +53,7 @@ class Script:
         fail_s: float = FIRST_FAIL_S,
     ) -> None:
         self.effort = effort
-        self.tallies: dict[Point, CellTally] = {}
+        self.tallies: dict[Point, Tally] = {}
         self.certificates: dict[Point, Certificate] = {}
         self.observations: list[Observation] = []
         self.stopped = ""
@@ -156,25 +141,22 @@ class Script:
 
     def count(self, cell: Point) -> CellCount:
         """What was seen of ``cell``, to keep."""
-        tally = self.tallies.get(cell, CellTally())
+        tally = self.tallies.get(cell, Tally())
         return CellCount(cell=cell, good=tally.good, bad=tally.bad, unresolved=tally.unresolved + tally.cut)
 
     def fails(self, cell: Point) -> bool:
         """Whether its failures are likelier its own than false alarms, be it for now."""
-        tally = self.tallies.get(cell)
-        return tally is not None and tally.failures > 0 and lean(tally.good, tally.failures) > CLEARED
+        return cell in self.tallies and self.tallies[cell].suspect
 
     def is_sure(self, cell: Point) -> bool:
         """Whether its failures are sure to be its own; one of them at least was run to its end."""
-        alarms = sum(t.failures for other, t in self.tallies.items() if t.failures and not self.fails(other))
-        tally = self.tallies.get(cell, CellTally())
-        sure = is_sure(tally.good, tally.failures, false_alarms=alarms, tried=len(self.tallies))
-        return tally.bad > 0 and sure
+        alarms = sum(tally.failures for tally in self.tallies.values() if not tally.suspect)
+        return cell in self.tallies and self.tallies[cell].is_sure(false_alarms=alarms, tried=len(self.tallies))
 
     def passed(self, cell: Point, passes: int) -> bool:
         """Whether it passed as often as ``passes`` ask, or more often for the same where failures were cleared."""
-        tally = self.tallies.get(cell, CellTally())
-        return not self.fails(cell) and tally.good >= passes_needed(passes, tally.failures)
+        tally = self.tallies.get(cell, Tally())
+        return not tally.suspect and tally.good >= passes_needed(passes, tally.failures)
 
     def certified(self, cell: Point) -> bool:
         """Whether it gave all passes of its certificate, and its failures, if any, are not its own."""
@@ -186,8 +168,7 @@ class Script:
 
     def is_exhausted(self, cell: Point) -> bool:
         """Whether asking ``cell`` again is not worth it: too often it gave no answer."""
-        tally = self.tallies.get(cell, CellTally())
-        return is_exhausted(answers=tally.good + tally.failures, unresolved=tally.unresolved)
+        return cell in self.tallies and self.tallies[cell].is_exhausted
 
     def _script(self) -> Steps:
         raise NotImplementedError
@@ -215,7 +196,7 @@ class Script:
             yield CellRequest(cell=cell, role="confirm", reason=reason)
 
     def _learn(self, observation: Observation) -> None:
-        tally = self.tallies.setdefault(observation.cell, CellTally())
+        tally = self.tallies.setdefault(observation.cell, Tally())
         if observation.cell in self.certificates and (observation.soft or observation.answer is not Answer.UNRESOLVED):
             self.certificates[observation.cell].count(passed=observation.answer is Answer.GOOD)
         match observation.answer:
@@ -233,7 +214,7 @@ class Script:
                 tally.unresolved += 1
                 self._reopen(tally, observation)  # nor did the whole limit tell
 
-    def _reopen(self, tally: CellTally, observation: Observation) -> None:
+    def _reopen(self, tally: Tally, observation: Observation) -> None:
         """Trials of a cell that were cut by the soft limit say nothing once one took longer than that."""
         if tally.cut and observation.seconds >= min(self._cut_times):
             tally.cut = 0

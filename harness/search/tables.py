@@ -75,7 +75,7 @@ def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> Cel
     return CellResult(
         cell=cell,
         name=matrix.space.name_of(cell),
-        count=_count(cell, records),
+        count=count_of(cell, records),
         seen=tuple(Counter(e.words for e in ended).most_common()),
         expected=words(expected),
         met=status,
@@ -91,13 +91,14 @@ def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> Cel
     )
 
 
-def _count(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
-    answers = Counter(record.answer for record in records if record.verdict.kind is not Kind.INFRA)
+def count_of(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
+    """The trials of ``cell`` among ``records`` by their answers, without those that the machine spoiled."""
+    answers = [r.answer for r in records if r.trial.point == cell and r.verdict.kind is not Kind.INFRA]
     return CellCount(
         cell=cell,
-        good=answers[Answer.GOOD],
-        bad=answers[Answer.BAD],
-        unresolved=answers[Answer.UNRESOLVED],
+        good=answers.count(Answer.GOOD),
+        bad=answers.count(Answer.BAD),
+        unresolved=answers.count(Answer.UNRESOLVED),
     )
 
 
@@ -138,9 +139,7 @@ def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellC
     for record, end in ended:
         what = "bad" if end.words == name else "good" if end.kind in well else "unresolved"
         tallies.setdefault(record.trial.point, Counter())[what] += 1
-    return [
-        CellCount(cell=cell, good=t["good"], bad=t["bad"], unresolved=t["unresolved"]) for cell, t in tallies.items()
-    ]
+    return [CellCount(cell=cell, **tally) for cell, tally in tallies.items()]
 
 
 def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ...]:
@@ -152,11 +151,14 @@ def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ..
         lines: dict[Point, list[TrialRecord]] = {}
         for record in records:
             lines.setdefault(_without(record.trial.point, factor.name), []).append(record)
-        candidates = [(rest, mine, fit) for rest, mine in lines.items() if (fit := scaling_of(mine, axis=factor.axis))]
-        if not candidates:
-            continue
-        rest, mine, _ = max(candidates, key=lambda line: len({x for x, _ in line[2].points}))
-        fits += [AxisFit(axis=factor.name, fixed=rest, fit=fit) for fit in fits_along(mine, axis=factor.axis)]
+        longest, n_values = Point(), 0
+        for rest, mine in lines.items():
+            fit = scaling_of(mine, axis=factor.axis)
+            if fit is not None and len(fit.sizes) > n_values:
+                longest, n_values = rest, len(fit.sizes)
+        if n_values:
+            line = fits_along(lines[longest], axis=factor.axis)
+            fits += [AxisFit(axis=factor.name, fixed=longest, fit=fit) for fit in line]
     return tuple(fits)
 
 

@@ -1,4 +1,4 @@
-"""Tally: what was seen at one value, and whether its failures are its own or false alarms.
+"""Tally: what was seen at one value or cell, and whether its failures are its own or false alarms.
 
 A machine has hiccups: now and then a trial fails for no reason of its own. A search makes dozens of trials that should
 pass, so it meets such a failure sooner or later, and whoever believes it names a wrong value. Whoever believes none
@@ -42,10 +42,11 @@ _RATES = tuple(RAREST ** (1 - i / 15) for i in range(15))
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen at one position of the axis.
+    """What was seen at one position of the axis, or of one cell.
 
-    ``confirms`` counts trials after the first failure. ``cut`` are trials that a soft limit ended: failures, or now
-    and then a straggler, which is told as a false alarm is. ``certificate`` is None until it was chosen for one.
+    ``cut`` are trials that a soft limit ended: failures, or now and then a straggler, which is told as a false alarm
+    is. Of a position alone: ``confirms`` counts trials after the first failure, and ``certificate`` is None until it
+    was chosen for one.
     """
 
     good: int = 0
@@ -75,9 +76,10 @@ class Tally:
 
         Args:
             false_alarms: failures elsewhere that did not come again.
-            tried: values that were run up to this one; every one was a chance for a false alarm.
+            tried: values or cells that were run up to this one; every one was a chance for a false alarm.
         """
-        return self.bad > 0 and is_sure(self.good, self.failures, false_alarms=false_alarms, tried=tried)
+        enough = SURE + math.log1p(MORE_SURE * false_alarms) + math.log(max(tried / FEW, 1.0))
+        return self.bad > 0 and self.failures > 1 and self.lean >= enough
 
     @property
     def certified(self) -> bool:
@@ -87,7 +89,7 @@ class Tally:
     @property
     def is_exhausted(self) -> bool:
         """Whether it too often gave no answer to be asked again."""
-        return is_exhausted(answers=self.good + self.failures, unresolved=self.unresolved)
+        return self.unresolved >= PATIENCE + (self.good + self.failures) // 2
 
 
 @lru_cache(maxsize=65536)
@@ -107,21 +109,3 @@ def lean(good: int, bad: int) -> float:
         return fails
     rate = min(bad / (good + bad), MOST_FALSE)
     return fails - bad * math.log(rate) - good * math.log1p(-rate)
-
-
-def is_sure(good: int, bad: int, *, false_alarms: int, tried: int) -> bool:
-    """Whether ``bad`` failures beside ``good`` passes are sure to be no false alarms; a single one is never enough.
-
-    Args:
-        good: passes.
-        bad: failures.
-        false_alarms: failures elsewhere that did not come again.
-        tried: values or cells that were run so far; every one was a chance for a false alarm.
-    """
-    enough = SURE + math.log1p(MORE_SURE * false_alarms) + math.log(max(tried / FEW, 1.0))
-    return bad > 1 and lean(good, bad) >= enough
-
-
-def is_exhausted(*, answers: int, unresolved: int) -> bool:
-    """Whether so many ``unresolved`` trials beside so many ``answers`` make it not worth asking again."""
-    return unresolved >= PATIENCE + answers // 2

@@ -33,7 +33,7 @@ from harness.search.certificate import Certificate
 from harness.search.conclude import MANY_PASSES, conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
 from harness.search.flaky import DOUBT, Doubts, rarest_rate
-from harness.search.outlook import outlook
+from harness.search.forecast import outlook
 from harness.search.split import failures_allowed, next_probe
 from harness.search.tally import Tally
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.search.tally import Tally, is_exhausted, lean
+from harness.search.tally import Tally, lean
 
 
 def test_two_failures_in_a_row_are_its_own_and_one_is_never_enough():
@@ -35,7 +35,7 @@ def test_where_false_alarms_were_seen_or_many_values_were_tried_more_is_asked_fo
 
 
 def test_answers_that_tell_nothing_are_held_against_those_that_do():
-    assert is_exhausted(answers=0, unresolved=3)
-    assert not is_exhausted(answers=0, unresolved=2)
-    assert not is_exhausted(answers=40, unresolved=9)
-    assert is_exhausted(answers=40, unresolved=23)
+    assert Tally(unresolved=3).is_exhausted
+    assert not Tally(unresolved=2).is_exhausted
+    assert not Tally(good=40, unresolved=9).is_exhausted
+    assert Tally(good=30, bad=10, unresolved=23).is_exhausted
