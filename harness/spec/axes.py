@@ -11,7 +11,7 @@ from harness.spec.amounts import number, shortened
 from harness.trainer import run_config
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from nsa.config import ConfigPath
 
@@ -20,7 +20,7 @@ _RANGE = re.compile(r"(?P<low>[^.*]+(?:\.\d+)?)\.\.(?P<high>[^*]+?)(?:\*(?P<fact
 
 
 def _axis(name: str, path: str, values: str, *, help: str, unit: str = "") -> Axis:
-    numbers = tuple(number for item in values.split(",") for number in _expand(name, item))
+    numbers = _expanded(name, values.split(","))
     return Axis(name=name, path=path, type=AxisType.ORDERED, values=numbers, unit=unit, help=help)
 
 
@@ -62,7 +62,7 @@ def parse_axis(text: str) -> Axis:
         raise SpecError(f"{where.path} is no number, so it has no order to search along; hold it fixed instead")
     if not values:
         raise SpecError(f"axis {name!r} needs values, e.g. {name}={where.default},{_example(where)}")
-    numbers = [number for item in values.split(",") for number in _expand(name, item.strip())]
+    numbers = _expanded(name, map(str.strip, values.split(",")))
     return Axis(
         name=name,
         path=where.path,
@@ -81,7 +81,7 @@ def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | Non
     """
     numeric = list(filter(_is_numeric, items))
     if len(numeric) == len(items):
-        return tuple(number for item in items for number in _expand(name, item))
+        return _expanded(name, items)
     if any(".." in item for item in numeric):
         word = next(item for item in items if item not in numeric)
         raise SpecError(f"axis {name!r} has numbers from {numeric[0]} and the word {word!r}; list all of its values")
@@ -96,6 +96,14 @@ def _is_numeric(item: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _expanded(name: str, items: Iterable[str]) -> tuple[int | float, ...]:
+    """The numbers that ``items`` stand for, one after the other."""
+    numbers: list[int | float] = []
+    for item in items:
+        numbers += _expand(name, item)
+    return tuple(numbers)
 
 
 def _expand(name: str, item: str) -> list[int | float]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
 from harness.core.point import AxisType, Point, word_of
 from harness.core.space import BASELINE
-from harness.spec.matrix_axes import cell_of, selector_of
+from harness.spec.matrix_axes import axes_of, cell_of, selector_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from harness.core.point import Axis, Value
     from harness.core.space import Selector, Space
@@ -27,7 +28,7 @@ def parse_cell(text: str, space: Space) -> Point:
     Raises:
         SpecError: no such axis or value, with the nearest, or a cell that breaks a rule.
     """
-    axes = _axes(space)
+    axes = axes_of(space.factors)
     if text.strip() in ("", "good", BASELINE, "bad"):
         cell = space.bad if text.strip() == "bad" else space.good
     else:
@@ -45,8 +46,8 @@ def parse_selector(texts: Iterable[str], space: Space) -> Selector:
     Raises:
         SpecError: no such axis or value, with the nearest.
     """
-    axes, terms = _axes(space), dict[str, object]()
-    for match in (match for text in texts for match in _terms(text, None)):
+    axes, terms = axes_of(space.factors), dict[str, object]()
+    for match in chain.from_iterable(_terms(text, None) for text in texts):
         name, op, value = match["name"], match["op"], match["value"]
         axis = axes.get(name)
         if op in ("=", "=="):
@@ -65,10 +66,6 @@ def _terms(text: str, allowed: tuple[str, ...] | None) -> list[re.Match[str]]:
             raise SpecError(f"{part.strip()!r} is not axis=value; write for example n_layers=5,attention=nsa")
         matches.append(match)
     return matches
-
-
-def _axes(space: Space) -> Mapping[str, Axis]:
-    return {factor.name: factor.axis for factor in space.factors}
 
 
 def _typed(axis: Axis | None, word: str) -> Value:

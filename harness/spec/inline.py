@@ -13,6 +13,7 @@ from harness.core.space import Bundle, Factor, Space
 from harness.spec.axes import parse_axis, setting
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.fault import parse_fault
+from harness.spec.matrix_axes import axes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,7 +39,7 @@ def inline_matrix(
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
     base = _base_bundle(factors, fixed or {})
-    by_name = {factor.name: factor.axis for factor in factors}
+    by_name = axes_of(factors)
     return Matrix(
         name=name_of_axes(by_name),
         space=Space(factors=factors),
@@ -70,6 +71,11 @@ def _factor(text: str) -> Factor:
     name, equals, values = map(str.strip, text.partition("="))
     where = setting(name)
     axis = parse_axis(text) if where.type in (int, float) else _in_words(where, name, values if equals else "")
+    return factor_along(axis)
+
+
+def factor_along(axis: Axis) -> Factor:
+    """The factor whose first value is good and whose last is bad, each value the setting that the axis is about."""
     bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
     return Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles)
 

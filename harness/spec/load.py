@@ -17,7 +17,7 @@ from harness.spec.schema import question_model, validated
 from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from harness.core.campaign import CampaignSpec
@@ -77,9 +77,14 @@ def _fixed(settings: Mapping[str, Value], lines: Lines) -> dict[str, Value]:
 
 def kind_of(word: str) -> Kind:
     """A kind of failure as one types it; SpecError with the nearest otherwise."""
-    names = {kind.value.lower(): kind for kind in BAD_KINDS}
+    return kind_among(BAD_KINDS, word, what="kind of failure")
+
+
+def kind_among(kinds: Iterable[Kind], word: str, *, what: str) -> Kind:
+    """The one of ``kinds`` that ``word`` names; SpecError with the nearest otherwise."""
+    names = {kind.value.lower(): kind for kind in kinds}
     if word.lower() not in names:
-        raise unknown("kind of failure", word.lower(), names)
+        raise unknown(what, word.lower(), names)
     return names[word.lower()]
 
 

@@ -30,8 +30,9 @@ from harness.core.spec import Effort, Limits
 from harness.core.verdict import Kind
 from harness.spec.amounts import duration
 from harness.spec.fault import parse_fault
+from harness.spec.load import kind_among
 from harness.spec.load import parse as parse_question
-from harness.spec.matrix_axes import at, bundle_of, cell_of, factor_of, selector_of
+from harness.spec.matrix_axes import at, axes_of, axis_of, bundle_of, cell_of, factor_of, selector_of
 from harness.spec.schema import matrix_model, validated
 from harness.spec.yaml_file import read_file, read_yaml
 
@@ -93,7 +94,7 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         if (keys.target == "command") != bool(keys.command):
             raise SpecError("target: command needs command: [program, ..], and only it has one")
     factors = tuple(factor_of(name, axis, command=keys.command, lines=lines) for name, axis in keys.axes.items())
-    axes = {factor.name: factor.axis for factor in factors}
+    axes = axes_of(factors)
     with at(lines.place("command")):
         _check_places(keys.command, axes)
     with at(lines.place("base")):
@@ -203,8 +204,11 @@ def _check_disjoint(factors: tuple[Factor, ...], base: Mapping[str, object], lin
     """Two axes that set the same thing would hide each other."""
 
     def places(factor: Factor) -> set[str]:
-        config = {path for bundle in factor.bundles for path, _ in bundle.config}
-        return config | {f"${name}" for bundle in factor.bundles for name, _ in bundle.env}
+        names: set[str] = set()
+        for bundle in factor.bundles:
+            names.update(dict(bundle.config))
+            names.update(f"${name}" for name, _ in bundle.env)
+        return names
 
     for factor in factors:
         for path in places(factor) & base.keys():
@@ -283,11 +287,8 @@ def _check_pattern(pattern: str, place: str) -> None:
 
 
 def _kind(word: str, place: str) -> Kind:
-    names = {kind.value.lower(): kind for kind in Kind if kind is not Kind.INFRA}
-    if word.lower() not in names:
-        with at(place):
-            raise unknown("verdict", word.lower(), names)
-    return names[word.lower()]
+    with at(place):
+        return kind_among(set(Kind) - {Kind.INFRA}, word, what="verdict")
 
 
 def _expectation(
@@ -357,9 +358,8 @@ def _check_axis(kind: SearchKind, axis: str | None, axes: Mapping[str, Axis], fi
         raise SpecError(f"a search of kind {kind} {'needs' if axis is None else 'takes no'} axis")
     if axis is None:
         return
-    if axis not in axes:
-        raise SpecError(f"unknown axis {axis!r}{suggestion(axis, axes)}; there are {', '.join(axes)}")
-    replace(axes[axis], type=AxisType.ORDERED)  # words are in order as they stand; numbers ascend, or it raises
+    # Words are in order as they stand; numbers ascend, or it raises.
+    replace(axis_of(axis, axes), type=AxisType.ORDERED)
     if axis in fixed:
         raise SpecError(f"axis {axis!r} is searched and also held fixed; take one of them out")
 

@@ -16,7 +16,7 @@ from harness.spec.axes import setting
 from harness.trainer import NoTrainerError, run_config
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from harness.core.command_line import Placeholder
     from harness.spec.yaml_file import Lines
@@ -81,9 +81,7 @@ def selector_of(conditions: Mapping[str, Any], axes: Mapping[str, Axis]) -> Sele
     """
     terms: list[tuple[str, tuple[Value, ...]]] = []
     for name, condition in conditions.items():
-        if name not in axes:
-            raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
-        terms.append((name, _selected(axes[name], condition)))
+        terms.append((name, _selected(axis_of(name, axes), condition)))
     text = ", ".join(f"{name}{_written(condition)}" for name, condition in conditions.items())
     return Selector(terms=tuple(terms), text=text)
 
@@ -94,10 +92,20 @@ def cell_of(settings: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, 
     Raises:
         SpecError: an unknown axis or value, with the nearest.
     """
-    for name in settings:
-        if name not in axes:
-            raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
-    return {name: value_of(axes[name], value) for name, value in settings.items()}
+    named = [axis_of(name, axes) for name in settings]
+    return {axis.name: value_of(axis, settings[axis.name]) for axis in named}
+
+
+def axes_of(factors: Iterable[Factor]) -> dict[str, Axis]:
+    """The axes by name."""
+    return {factor.name: factor.axis for factor in factors}
+
+
+def axis_of(name: str, axes: Mapping[str, Axis]) -> Axis:
+    """The axis called ``name``; SpecError with the nearest where there is none."""
+    if name not in axes:
+        raise SpecError(f"unknown axis {name!r}{suggestion(name, axes)}; there are {', '.join(axes)}")
+    return axes[name]
 
 
 def _selected(axis: Axis, condition: Any) -> tuple[Value, ...]:

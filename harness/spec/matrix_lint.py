@@ -69,7 +69,8 @@ def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     searched = {entry.axis for entry in matrix.searches}
     # The planted fault tells the values of these apart, or the time that they are given does.
     effective = {condition.name for condition in matrix.fault.conditions} if matrix.fault is not None else set[str]()
-    effective |= {name for row in matrix.limits_when for name, _ in row.when.terms}
+    for row in matrix.limits_when:
+        effective.update(row.when.names)
     for factor in matrix.space.factors:
         key = ("axes", factor.name)
         if len(factor.axis.values) == 1:
@@ -99,8 +100,8 @@ def _limits(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     for row in matrix.expect:
         if row.seconds is None or row.kind is not Kind.PASS:
             continue
-        totals = [total_s for cell in _near(matrix, row) if (total_s := matrix.limits_at(cell).total_s)]
-        least = min(totals, default=None)
+        totals = (matrix.limits_at(cell).total_s for cell in _near(matrix, row))
+        least = min(filter(None, totals), default=None)
         if least is not None and least < STALL_MARGIN * row.seconds:
             text = (
                 f"a total limit of {least:g} s cannot tell slow from hung: a cell with {row.when} is known to pass in "

@@ -14,7 +14,7 @@ from harness.core.point import Axis, AxisType, word_of
 from harness.core.space import Bundle, Factor, Space
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
-from harness.spec.inline import name_of_axes
+from harness.spec.inline import factor_along, name_of_axes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -84,8 +84,7 @@ def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
         raise CommandError(f"axis {name!r} of a command needs its values, e.g. {name}=1..12 or {name}=first,second")
     else:
         axis = _axis(name, items)
-    bundles = tuple(Bundle(config=((axis.path, value),)) for value in axis.values)
-    return Factor(axis=axis, good=axis.values[0], bad=axis.values[-1], bundles=bundles)
+    return factor_along(axis)
 
 
 def _prove_name(name: str, places: Mapping[str, Placeholder]) -> None:

@@ -23,11 +23,11 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
     Raises:
         NoSearchError: the file has no such search; the message has the nearest name.
     """
-    names = [entry.name for entry in matrix.searches]
-    entry = next((entry for entry in matrix.searches if entry.name == name), None)
-    if entry is None:
-        others = choices(name, names) if names else ", nor any other"
+    entries = {entry.name: entry for entry in matrix.searches}
+    if name not in entries:
+        others = choices(name, entries) if entries else ", nor any other"
         raise NoSearchError(f"{file} has no search {name!r}{others}")
+    entry = entries[name]
     space, fixed = matrix.space, dict(entry.fixed)
     return CampaignSpec(
         question=_question(entry),
