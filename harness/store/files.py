@@ -116,6 +116,14 @@ def link_files(source: Path, folder: Path) -> None:
         raise write_failed(folder, error, safe="the run that is linked from is unchanged") from error
 
 
+def beside(path: Path, name: str) -> Path:
+    """``NAME-1`` beside ``path``, or the first number after it that nothing has yet."""
+    number = 1
+    while (other := path.with_name(f"{name}-{number}")).exists():
+        number += 1
+    return other
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -19,7 +19,7 @@ from harness.core.errors import (
     StoreError,
     suggestion,
 )
-from harness.store.files import checksum, read_text, sync_folder, write_failed
+from harness.store.files import beside, checksum, read_text, sync_folder, write_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -282,8 +282,6 @@ class Appender:
 
     def keep_copy(self, content: bytes) -> Path:
         """``content`` in a file beside the journal."""
-        number = 1
-        while (path := self.path.with_name(f"journal.corrupt-{number}")).exists():
-            number += 1
+        path = beside(self.path, "journal.corrupt")
         path.write_bytes(content)
         return path

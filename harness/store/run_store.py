@@ -12,14 +12,13 @@ from harness.core.errors import JournalError, NoRunError
 from harness.settings import surroundings
 from harness.store import journal, layout, shelf
 from harness.store.evidence import evidence_at, read_evidence
-from harness.store.files import checksum, link_files, read_text, write_atomic, write_failed
+from harness.store.files import beside, checksum, link_files, read_text, write_atomic, write_failed
 from harness.store.folder import begun, name_of, subject
 from harness.store.history import History, Identity
 from harness.store.lock import hold
 from harness.store.recall import recalled
 from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
 from harness.store.runs import find_latest, find_run, read_run
-from harness.store.same import differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +39,7 @@ class RunStore:
     """A run directory held by this controller. Use it as a context manager; leaving it gives the lock back."""
 
     def __init__(
-        self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...], question: CampaignSpec | None = None
+        self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...] = (), question: CampaignSpec | None = None
     ) -> None:
         self.run_dir = run_dir
         self._clock = clock
@@ -107,26 +106,25 @@ class RunStore:
         run_dir: Path,
         *,
         clock: Clock,
-        spec: CampaignSpec | None = None,
         machine: Machine | None = None,
         code: str | None = None,
         argv: Sequence[str] = (),
     ) -> RunStore:
         """Take up a run again. A torn last line is cut off (a copy is kept) and noted.
 
-        Give ``spec``, ``machine`` and ``code`` to be sure that it is the same question, asked of the same things.
+        Give ``machine`` and ``code`` to be sure that the same things are asked.
 
         Raises:
             RunBusyError: another controller works in it; the message names its PID.
-            JournalError: another question, another machine or other code; or corrupt before its last line.
+            JournalError: another machine or other code; or corrupt before its last line.
             NoRunError: it is not there, or no run directory.
             StoreError: not writable.
         """
         if not run_dir.is_dir():
             raise NoRunError(f"{run_dir} is not there")
-        store = cls(run_dir, clock=clock, hidden=secrets(_environment(spec)) if spec else ())
+        store = cls(run_dir, clock=clock)
         try:
-            store._check(spec=spec, machine=machine, code=code)
+            store._check(machine=machine, code=code)
             torn = store._history.torn
             copy = store._appender.repair(torn)
             store._history.torn = None
@@ -220,7 +218,7 @@ class RunStore:
         self._append("start", {"trial": to_json(trial)})
         try:
             if folder.exists():
-                folder.rename(_beside(folder, "interrupted"))
+                folder.rename(beside(folder, f"{folder.name}.interrupted"))
             folder.mkdir(parents=True)
         except OSError as error:
             raise write_failed(folder, error, safe="the journal and all finished trials") from error
@@ -303,10 +301,15 @@ class RunStore:
         self._appender.append(event=event, wall=wall, data=safe_data)
         self._history.extend([journal.Line(0, event, wall, safe_data)])
 
-    def _check(self, *, spec: CampaignSpec | None, machine: Machine | None, code: str | None) -> None:
-        before = to_json(self._history.question)
-        now = before if spec is None else redact(to_json(spec), values=self._hidden)
-        if mismatches := differences(before, now, self._history.identity, machine=machine, code=code):
+    def _check(self, *, machine: Machine | None, code: str | None) -> None:
+        """Refuse another machine or other code than it was begun with; None is not compared."""
+        mismatches: list[str] = []
+        if machine is not None and machine.fingerprint != self.machine.fingerprint:
+            mismatches.append(f"machine: was {self.machine.fingerprint}, now {machine.fingerprint}")
+        # "0.1.0+<hash of the sources> (<commit>)": the same sources under another commit are the same code.
+        if code is not None and code.partition(" (")[0] != self.code.partition(" (")[0]:
+            mismatches.append(f"code: was {self.code}, now {code}")
+        if mismatches:
             listed = "\n  ".join(mismatches)
             raise JournalError(
                 f"{self.run_dir} belongs to another question, and its trials may not be counted with yours:\n"
@@ -318,13 +321,6 @@ def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
     """Every variable that the question sets, for what is secret in it."""
     bundles = (question.matrix.base, *question.matrix.space.bundles)
     return tuple(pair for bundle in bundles for pair in bundle.env)
-
-
-def _beside(path: Path, word: str) -> Path:
-    number = 1
-    while (other := path.with_name(f"{path.name}.{word}-{number}")).exists():
-        number += 1
-    return other
 
 
 def _json(data: Any) -> str:
