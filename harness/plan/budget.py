@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from harness.core.trial import Budget, Limit
@@ -41,16 +42,17 @@ def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False)
 
 
 def _soft(prediction: Prediction) -> Limit:
-    learned = SOFT_FACTOR * prediction.total_high_s
-    seconds = max(learned, LEAST_SOFT_S)
     how = f"soft limit: {SOFT_FACTOR:g} x {prediction.total_high_s:.3g} s, whole time of {prediction.basis}"
-    return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
+    return _learned(SOFT_FACTOR * prediction.total_high_s, how, least=LEAST_SOFT_S)
 
 
 def limits_set(budget: Budget) -> tuple[float | None, ...]:
     """The limits of a budget that the user set, in seconds, None for those that were learned or are defaults."""
-    every = (budget.startup, budget.stall, budget.total)
-    return tuple(limit.seconds if limit.by_user else None for limit in every)
+    return tuple(map(_seconds_set, (budget.startup, budget.stall, budget.total)))
+
+
+def _seconds_set(limit: Limit) -> float | None:
+    return limit.seconds if limit.by_user else None
 
 
 def _user_limit(name: str, seconds: float | None) -> Limit | None:
@@ -64,10 +66,8 @@ def _default(seconds: float) -> Limit:
 def _stall(prediction: Prediction | None) -> Limit:
     if prediction is None:
         return _default(STALL_S)
-    learned = STALL_FACTOR * prediction.silence_high_s
-    seconds = min(max(learned, LEAST_STALL_S), MOST_STALL_S)
     how = f"learned: {STALL_FACTOR:g} x {prediction.silence_high_s:.3g} s, longest silence of {prediction.basis}"
-    return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
+    return _learned(STALL_FACTOR * prediction.silence_high_s, how, least=LEAST_STALL_S, most=MOST_STALL_S)
 
 
 def _total(prediction: Prediction | None, stall: Limit) -> Limit:
@@ -75,16 +75,17 @@ def _total(prediction: Prediction | None, stall: Limit) -> Limit:
         return _default(TOTAL_S)
     # A silence that is still being watched must not be cut off: the watch may last four times the stall limit.
     watched = WATCHED_STALLS * stall.seconds
-    learned = TOTAL_FACTOR * prediction.total_high_s + watched
-    seconds = max(learned, LEAST_TOTAL_S)
     how = (
         f"learned: {TOTAL_FACTOR:g} x {prediction.total_high_s:.3g} s, whole time of {prediction.basis}, "
         f"and {watched:.3g} s to watch a silence"
     )
-    return Limit(seconds=seconds, source=how + _bounded(learned, seconds))
+    return _learned(TOTAL_FACTOR * prediction.total_high_s + watched, how, least=LEAST_TOTAL_S)
 
 
-def _bounded(learned: float, seconds: float) -> str:
-    if seconds > learned:
-        return f", at least {seconds:g} s"
-    return f", at most {seconds:g} s" if seconds < learned else ""
+def _learned(seconds: float, how: str, *, least: float, most: float = math.inf) -> Limit:
+    """The limit that passed trials teach, within its bounds."""
+    if seconds < least:
+        return Limit(seconds=least, source=f"{how}, at least {least:g} s")
+    if seconds > most:
+        return Limit(seconds=most, source=f"{how}, at most {most:g} s")
+    return Limit(seconds=seconds, source=how)

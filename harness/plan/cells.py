@@ -136,7 +136,11 @@ class CellPlanner:
         """Everything that a fault's conditions may name; an axis hides a setting of the same name."""
         by_path = flatten(config)
         short = Counter(path.rpartition(".")[2] for path in by_path)
-        by_name = {name: v for path, v in by_path.items() if short[name := path.rpartition(".")[2]] == 1}
+        by_name: dict[str, Value] = {}
+        for path, value in by_path.items():
+            name = path.rpartition(".")[2]
+            if short[name] == 1:
+                by_name[name] = value
         return {**by_name, **by_path, **dict(cell)}
 
     def _check_fault(self) -> None:

@@ -86,7 +86,7 @@ class Leases:
         self._running.remove(lease)
 
     def _next(self) -> Lease | None:
-        free = sorted(set(range(self.n_gpus)) - {gpu for lease in self._running for gpu in lease.gpus})
+        free = sorted(set(range(self.n_gpus)).difference(*(lease.gpus for lease in self._running)))
         cpus = self.n_cpus - sum(lease.need.cpus for lease in self._running)
         reserved: set[int] | None = None
         for need in self._in_order():

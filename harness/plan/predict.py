@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.core.dotted import flatten
 from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import FAR_RATIO, fit_line, times_beyond
 from harness.core.trial import Prediction
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from harness.core.evidence import Measurement
     from harness.core.point import Axis, Value
     from harness.core.record import TrialRecord
-    from harness.core.trial import Trial
 
 INSIDE = 3.0
 """Within the values seen and up to ``FAR_RATIO`` times the largest, an upper limit is at most so many times the fit."""
@@ -25,16 +23,14 @@ FAR = 6.0
 """The same beyond that: a line may miss that the time grows faster than linearly."""
 
 
-def predict(
-    records: Sequence[TrialRecord], *, axis: Axis, value: Value, target: Trial | None = None
-) -> Prediction | None:
-    """What a healthy trial at ``value`` should take, or None when no comparable trial has passed.
+def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Prediction | None:
+    """What a healthy trial at ``value`` should take, or None when none of ``records`` has passed.
 
-    Comparable are trials of the same program that differ along ``axis`` only; ``target`` names the program (None:
-    every passed trial is taken to be comparable). The upper limits are those of the 95 % prediction interval of a
-    line, at least the largest time seen; while there are too few trials for an interval, three times the line.
+    They are trials of the same program that differ along ``axis`` only. The upper limits are those of the 95 %
+    prediction interval of a line, at least the largest time seen; while there are too few trials for an interval, three
+    times the line.
     """
-    passed = [r for r in records if r.verdict.kind is Kind.PASS and _comparable(r.trial, target, axis)]
+    passed = [record for record in records if record.verdict.kind is Kind.PASS]
     if not isinstance(value, int | float):
         passed = [r for r in passed if r.trial.point.get(axis.name) == value]
     if not passed:
@@ -61,11 +57,15 @@ def node_seconds(measured: Sequence[Measurement]) -> float | None:
 
     The median step of that trial, so that it holds what does not grow with the nodes, as far as it still weighs.
     """
-    counted = [(nodes, m.step_s) for m in measured if m.step_s and (nodes := dict(m.facts).get(GRAPH_NODES))]
+    counted: list[tuple[float, tuple[float, ...]]] = []
+    for measurement in measured:
+        nodes = dict(measurement.facts).get(GRAPH_NODES)
+        if nodes and measurement.step_s:
+            counted.append((nodes, measurement.step_s))
     if not counted:
         return None
-    nodes, steps = max(counted)
-    return median(steps) / nodes
+    most_nodes, step_s = max(counted)
+    return median(step_s) / most_nodes
 
 
 def estimate(points: Sequence[tuple[float, float]], *, at: float, fixed_s: float = 0.0) -> tuple[float, float]:
@@ -97,16 +97,6 @@ def in_proportion(seconds: float, times: float, *, fixed_s: float = 0.0, wide: f
     """
     fixed_s = min(fixed_s, seconds)
     return fixed_s + times * (seconds - fixed_s), times * seconds * (FAR if times > FAR_RATIO else wide)
-
-
-def _comparable(trial: Trial, target: Trial | None, axis: Axis) -> bool:
-    if target is None:
-        return True
-    return trial.target == target.target and _without(trial, axis) == _without(target, axis)
-
-
-def _without(trial: Trial, axis: Axis) -> dict[str, Value]:
-    return {path: value for path, value in flatten(trial.config).items() if path != axis.path}
 
 
 def _basis(records: Sequence[TrialRecord], axis: Axis) -> str:

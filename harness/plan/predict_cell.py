@@ -26,16 +26,20 @@ def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -
     """
     ordered = _ordered(space)
     sized = {axis.name for axis in ordered}
-    passed = [r for r in _passed(records) if _differing(r.trial.point, cell) <= sized]
+    passed = _along(_passed(records), sized, cell)
     if not passed:
         return None
-    same = [r for r in passed if r.trial.point == cell]
+    same = _along(passed, set(), cell)
     if same and ordered:
         return predict(same, axis=ordered[0], value=cell.get(ordered[0].name))
-    lines = [(axis, mine) for axis in ordered if len(mine := _along(passed, axis, cell)) > 1]
-    if lines:
-        axis, mine = max(lines, key=lambda line: len(line[1]))
-        return predict(mine, axis=axis, value=cell.get(axis.name))
+    line: Axis | None = None
+    longest: list[TrialRecord] = []
+    for axis in ordered:
+        mine = _along(passed, {axis.name}, cell)
+        if len(mine) > max(len(longest), 1):
+            line, longest = axis, mine
+    if line is not None:
+        return predict(longest, axis=line, value=cell.get(line.name))
     return _nearest(passed, ordered, cell)
 
 
@@ -53,9 +57,9 @@ def _ordered(space: Space) -> list[Axis]:
     return [f.axis for f in space.factors if f.axis.type is AxisType.ORDERED]
 
 
-def _along(records: Sequence[TrialRecord], axis: Axis, cell: Point) -> list[TrialRecord]:
-    """Trials that differ from ``cell`` in ``axis`` at most."""
-    return [r for r in records if _differing(r.trial.point, cell) <= {axis.name}]
+def _along(records: Sequence[TrialRecord], names: set[str], cell: Point) -> list[TrialRecord]:
+    """Trials that differ from ``cell`` in the axes ``names`` at most."""
+    return [record for record in records if _differing(record.trial.point, cell) <= names]
 
 
 def _nearest(records: Sequence[TrialRecord], ordered: Sequence[Axis], cell: Point) -> Prediction:

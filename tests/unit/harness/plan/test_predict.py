@@ -57,12 +57,6 @@ def test_only_passed_trials_count():
     assert found.total_s == pytest.approx(1)
 
 
-def test_another_program_is_not_comparable():
-    records = [record(v, total_s=v) for v in (1, 2, 3)]
-    assert predict(records, axis=AXIS, value=2, target=trial(2)) is not None
-    assert predict(records, axis=AXIS, value=2, target=trial(2, attention="dense")) is None
-
-
 def test_times_on_a_line_are_predicted_by_it():
     records = [record(v, total_s=1 + 0.5 * v, silence_s=0.1 * v) for v in (1, 2, 3, 4)]
     found = predict(records, axis=AXIS, value=6)
