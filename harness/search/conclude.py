@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Boundary, Claim, Count, Finding, RateBand
 from harness.core.point import assignment, word_of
-from harness.search.certificate import stated
-from harness.search.curve import failure_curve
+from harness.search.certificate import failure_curve, stated
 from harness.search.independence import LEVEL, RunsTest, runs_test
 from harness.search.scaling import fit_scaling
 from harness.search.tally import RAREST

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING, TypeAlias
 
+from harness.core.cause import Interaction
 from harness.core.errors import SpecError
 from harness.core.point import Point, Value
 from harness.search.constraints import completed
@@ -15,6 +17,7 @@ from harness.search.constraints import completed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from harness.core.cause import CellCount
     from harness.core.space import Space
 
 Combination: TypeAlias = "tuple[tuple[str, Value], ...]"
@@ -24,6 +27,7 @@ CANDIDATES = 6
 """Rows built for each row that is kept; the one that covers most stays."""
 MOST_COMBINATIONS = 200_000
 """More combinations than this are refused: that many rows would never be run."""
+MOST_SUSPECTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +145,13 @@ def _gain(missing: Mapping[Combination, None], space: Space, cell: Point, streng
 def _cover(missing: dict[Combination, None], space: Space, cell: Point, strength: int) -> None:
     for combination in _in_cell(space, cell, strength):
         missing.pop(combination, None)
+
+
+def suspects(space: Space, counts: Sequence[CellCount], *, strength: int) -> tuple[Interaction, ...]:
+    """The combinations of ``strength`` axes in cells that failed, and in none that passed; most failures first."""
+    passed, failed = Counter[Combination](), Counter[Combination]()
+    for count in counts:
+        if count.good or count.bad:
+            (failed if count.bad else passed).update(combinations_in(space, [count.cell], strength=strength))
+    interactions = [Interaction(settings=c, failed=n) for c, n in failed.items() if c not in passed]
+    return tuple(sorted(interactions, key=lambda s: (-s.failed, str(s))))[:MOST_SUSPECTS]

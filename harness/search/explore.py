@@ -13,10 +13,9 @@ from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.search.certificate import stated
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
-from harness.search.covering import Combination, Covering, combinations_in, covering_array
+from harness.search.covering import Combination, Covering, combinations_in, covering_array, suspects
 from harness.search.minimise import Minimise
 from harness.search.script import Observation, Script, Steps
-from harness.search.suspects import suspects
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -151,10 +150,9 @@ class Explore(Script):
         if len(self.causes) == at and self.fails(row):
             self.notes.append(f"{self.space.name_of(row)} failed, but no cause was found: {search.result().because}")
             self.excluded.append(Rule(when=Selector(terms=tuple((name, (value,)) for name, value in row))))
-        self.excluded.extend(Rule(when=self._where(cause), because="a known cause") for cause in self.causes[at:])
-
-    def _where(self, cause: Cause) -> Selector:
-        return Selector(terms=tuple((need.axis, self._failing_values(need)) for need in cause.needs))
+        for cause in self.causes[at:]:
+            terms = tuple((need.axis, self._failing_values(need)) for need in cause.needs)
+            self.excluded.append(Rule(when=Selector(terms=terms), because="a known cause"))
 
     def _failing_values(self, need: Need) -> tuple[Value, ...]:
         axis = self.space.factor(need.axis).axis

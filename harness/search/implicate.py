@@ -13,7 +13,7 @@ from harness.core.rates import at_most
 from harness.search.tally import MOST_FALSE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from harness.core.point import Point, Value
     from harness.core.space import Factor, Space
@@ -174,9 +174,8 @@ def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int)
     fails, passes = best.widest
     because = f"{_at(factor, fails)} {fails}, {_at(factor, passes)} {passes}, and nothing else differs"
     if len(best.pairs) > 1:
-        because += (
-            f"; in all {len(best.pairs)} such pairs {_sum(p[0] for p in best.pairs)}, {_sum(p[1] for p in best.pairs)}"
-        )
+        one_side, other_side = zip(*best.pairs, strict=True)
+        because += f"; in all {len(best.pairs)} such pairs {_sum(one_side)}, {_sum(other_side)}"
     because += f" (p {_p(best.p * chances)})"
     return AxisVerdict(axis=factor.name, finding=AxisFinding.IMPLICATED, because=because, cells=(fails, passes))
 
@@ -241,10 +240,9 @@ def _untested(contrasts: Sequence[_Contrast], *, chances: int) -> str:
     return f"two cells that differ only here {one} and {other}{more}"
 
 
-def _sum(counts: Iterable[CellCount]) -> str:
-    whole = [*counts]
-    bad, runs = sum(c.bad for c in whole), sum(c.good + c.bad for c in whole)
-    return f"{bad} of {runs} failed"
+def _sum(counts: Sequence[CellCount]) -> str:
+    bad, good = _all_of(counts)
+    return f"{bad} of {good + bad} failed"
 
 
 def _p(p: float) -> str:

@@ -1,8 +1,8 @@
-"""What a campaign asks of a search, and the search that answers its question."""
+"""The search that answers a question."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.campaign import Task
 from harness.core.errors import SpecError
@@ -13,43 +13,10 @@ from harness.search.minimise import Minimise
 from harness.search.own_command import TRIES
 
 if TYPE_CHECKING:
-    from harness.core.boundary import PlanEstimate
-    from harness.core.campaign import CampaignAnswer, CampaignSpec
-    from harness.core.point import Point
-    from harness.core.ports import CellRequest
-    from harness.core.verdict import Answer
+    from harness.core.campaign import CampaignSpec
 
-
-class Search(Protocol):
-    """A search over cells; ``stopped`` says which limit of its own ended it."""
-
-    @property
-    def stopped(self) -> str:
-        """Why it was ended early; empty when it was not."""
-        ...
-
-    def ask(self) -> CellRequest | None:
-        """The next question, or None when the search is over."""
-        ...
-
-    def ready(self, most: int) -> tuple[CellRequest, ...]:
-        """The questions that may be asked at once, at most ``most``: a search rests on answers, a list does not."""
-        ...
-
-    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
-        """The answer for one trial of ``cell`` and what it cost.
-
-        ``slow``: it was slower than its limit allowed; ``soft``: a soft limit cut it off.
-        """
-        ...
-
-    def estimate(self) -> PlanEstimate:
-        """What is left to spend, as expected now."""
-        ...
-
-    def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
-        """``answer`` with what the search itself knows, and one sentence for both."""
-        ...
+Search: TypeAlias = "Along | Explore | Listed | Minimise"
+"""What a campaign asks (``ask``, or ``ready`` for what may be asked at once), tells, and has conclude an answer."""
 
 
 def strategy_of(spec: CampaignSpec) -> Search:

@@ -11,9 +11,9 @@ from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
 from harness.search.cell_status import Ended, cell_status, in_force, words
+from harness.search.covering import suspects
 from harness.search.implicate import axis_verdicts
 from harness.search.scaling import fits_along, scaling_of
-from harness.search.suspects import suspects
 
 if TYPE_CHECKING:
     import datetime as dt

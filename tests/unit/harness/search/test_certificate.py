@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from harness.search.certificate import Certificate, error, excluded_rate, passes_needed, share, stated
-from harness.search.curve import failure_curve
+from harness.search.certificate import Certificate, error, excluded_rate, failure_curve, passes_needed, share, stated
 from harness.search.independence import runs_test
 
 
