@@ -47,7 +47,7 @@ from harness.store.scratch import scratch
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import FrameType
 
     from harness.core.evidence import Evidence
@@ -228,7 +228,7 @@ class Agent:
         def judge(outcome: Outcome, evidence: Evidence) -> Verdict:
             """The head's judgement comes as an end; here only whether this part gets on is of use."""
             self._tell(task, seen=_part(task, outcome, evidence))
-            return _of_a_part(classify(Case(trial=trial, outcome=outcome, evidence=evidence)), order)
+            return _judged(trial, order, outcome, evidence)
 
         done = conduct(
             trial,
@@ -273,9 +273,7 @@ class Agent:
             clock=clock,
             eyes=eyes(keeps_locals=bool(order["locals"])),
             is_same=is_same,
-            judge=lambda outcome, evidence: _of_a_part(
-                classify(Case(trial=trial, outcome=outcome, evidence=evidence)), order
-            ),
+            judge=partial(_judged, trial, order),
             began_s=task.begins_s,
         )
         part = _part(task, *looker.run())
@@ -295,18 +293,16 @@ class Agent:
             task.end.set()
 
 
-def _of_a_part(verdict: Verdict, order: Mapping[str, Any]) -> Verdict:
-    """That a part stands still for ever is for the head to say, which sees the others."""
+def _judged(trial: Trial, order: Mapping[str, Any], outcome: Outcome, evidence: Evidence) -> Verdict:
+    """The verdict on a part. That it stands still for ever is for the head to say, which sees the others."""
+    verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
     is_part = order["nodes"] > 1 and never_ends(verdict)
     return replace(verdict, kind=Kind.UNRESOLVED, cause=None) if is_part else verdict
 
 
-def _own(task: TrialPart) -> Callable[[str, Any], Any]:
-    return partial(numbered, node=task.order["node"])
-
-
 def _part(task: TrialPart, outcome: Outcome, evidence: Evidence) -> dict[str, Any]:
-    return {"outcome": to_json(outcome), "evidence": to_columns(evidence, change=_own(task))}
+    columns = to_columns(evidence, change=partial(numbered, node=task.order["node"]))
+    return {"outcome": to_json(outcome), "evidence": columns}
 
 
 def packed(folder: Path) -> str:

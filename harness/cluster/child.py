@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from harness.settings import surroundings
 
@@ -66,15 +66,23 @@ class ChildPlacement:
             return
         with suppress(ProcessLookupError):
             self.client.send_signal(signal.SIGTERM)
-        try:
-            self.client.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.client.kill()
-            self.client.wait()
+        ended(self.client)
         self.log.close()
 
     def _lines(self) -> list[str]:
-        if self.log.closed:
-            return []
-        self.log.seek(0)
-        return list(filter(str.strip, self.log.read().decode(errors="replace").splitlines()))
+        return [] if self.log.closed else written_lines(self.log)
+
+
+def written_lines(log: IO[bytes]) -> list[str]:
+    """The lines in ``log`` that say something."""
+    log.seek(0)
+    return list(filter(str.strip, log.read().decode(errors="replace").splitlines()))
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process that was asked to end; kill it if that takes too long."""
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -102,7 +102,8 @@ class Head:
                 over = self.placement.over() if self.placement is not None else ""
                 if over and len(self.members) < count:
                     raise NodesLostError(f"{count} node(s) are needed and {len(self.members)} are here: {over}")
-                if len(self.members) >= count or self._is_waited_for():
+                why = self.placement.waits_for() if self.placement is not None else ""
+                if len(self.members) >= count or why:
                     alone_s = time.monotonic()
                 elif time.monotonic() - alone_s > CALM_S:
                     raise NodesLostError(
@@ -110,7 +111,6 @@ class Head:
                     )
                 if time.monotonic() - last_note_s >= NOTE_S:
                     last_note_s = time.monotonic()
-                    why = self.placement.waits_for() if self.placement is not None else ""
                     self.note(f"waiting for {count} node(s), {len(self.members)} are here{f': {why}' if why else ''}")
                 self._changed.wait(0.25)
         return None
@@ -121,9 +121,6 @@ class Head:
             for member in members:
                 member.busy, member.inbox = False, None
             self._changed.notify_all()
-
-    def _is_waited_for(self) -> bool:
-        return self.placement is not None and bool(self.placement.waits_for())
 
     def _accept(self) -> None:
         while not self._closed:

@@ -345,7 +345,7 @@ class Joint:
 
     def _judge(self) -> None:
         """Ask the rules what the parts show together; a hang needs a moment at which all of them stood still."""
-        parts = [last for part in self.parts.values() if (last := part.last) is not None]
+        parts = self._last_rows()
         if len(parts) < len(self.parts):
             return
         outcome = Outcome(
@@ -368,8 +368,13 @@ class Joint:
 
     # -- the end
 
+    def _last_rows(self) -> list[tuple[Node, Outcome, Evidence]]:
+        """The last that was seen of each part; of one that has shown nothing yet, nothing."""
+        every = (part.last for part in self.parts.values())
+        return [row for row in every if row is not None]
+
     def _whole(self) -> tuple[Outcome, Evidence]:
-        rows = [last for part in self.parts.values() if (last := part.last) is not None]
+        rows = self._last_rows()
         if not self.several and not self.lost:
             return rows[0][1], join(rows)
         if self.reason is not None:
@@ -377,13 +382,15 @@ class Joint:
             rows = [part.at_the_end(age_s, self.reason) for part in self.parts.values()]
         evidence = join(rows)
         outcomes = [outcome for _, outcome, _ in rows]
-        cleanup = Cleanup(
-            signals=tuple(sorted(signal for o in outcomes for signal in o.cleanup.signals)),
-            ended=sum(o.cleanup.ended for o in outcomes),
-            survivors=tuple(s for o in outcomes for s in o.cleanup.survivors),
-            removed=tuple(name for o in outcomes for name in o.cleanup.removed),
-            kept=tuple(name for o in outcomes for name in o.cleanup.kept),
-        )
+        cleanup = Cleanup()
+        for one in outcomes:
+            cleanup = Cleanup(
+                signals=tuple(sorted(cleanup.signals + one.cleanup.signals)),
+                ended=cleanup.ended + one.cleanup.ended,
+                survivors=cleanup.survivors + one.cleanup.survivors,
+                removed=cleanup.removed + one.cleanup.removed,
+                kept=cleanup.kept + one.cleanup.kept,
+            )
         lasted_s = max(outcome.duration_s for outcome in outcomes)
         if self.reason is not None:
             ending, exit_ = Ending.STOPPED_BY_US, None

@@ -6,14 +6,13 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
+from harness.cluster.child import ended, written_lines
 from harness.cluster.wire import ORDER
 from harness.core.errors import LaunchError
 from harness.settings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-STOP_S = 20.0
 
 
 class LocalEngine:
@@ -69,8 +68,7 @@ class LocalPlacement:
         """Why none runs any more, by the last line that they wrote."""
         if self.log.closed or any(process.poll() is None for process in self.processes):
             return ""
-        self.log.seek(0)
-        lines = list(filter(str.strip, self.log.read().decode(errors="replace").splitlines()))
+        lines = written_lines(self.log)
         return f"the agents have ended{f': {lines[-1]}' if lines else ''}"
 
     def stop(self) -> None:
@@ -80,9 +78,5 @@ class LocalPlacement:
         for process in self.processes:
             process.terminate()
         for process in self.processes:
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            ended(process)
         self.log.close()

@@ -147,7 +147,7 @@ def job_here(job: str, *, own_step: str, node: str = "") -> JobTree:
         NoSlurmJobError: Slurm does not say which they are.
     """
     pids = [pid for pid, step in _listed(job, node) if step != own_step]
-    members = {pid: member for pid in pids if (member := read_member(pid)) is not None}
+    members = {member.pid: member for member in filter(None, map(read_member, pids))}
     starters = {m.pid if m.parent <= 1 else m.parent: m for m in members.values() if m.parent not in members}
     # What has started a step's processes is Slurm's own, and known only as their parent.
     steps = {pid: replace(m, pid=pid, parent=0, command="slurmstepd", **_NOTHING) for pid, m in starters.items()}
