@@ -131,7 +131,8 @@ def pids(job: Guarded, *, proc: Proc) -> list[int]:
 
 def cpu_s(pids: Sequence[int], *, proc: Proc) -> dict[int, float]:
     """The CPU time of each process so far, its ended threads included, seconds."""
-    return {pid: used for pid in pids if (used := proc.all_cpu_s(pid)) is not None}
+    used = {pid: proc.all_cpu_s(pid) for pid in pids}
+    return {pid: seconds for pid, seconds in used.items() if seconds is not None}
 
 
 def turns(pids: Sequence[int], *, proc: Proc) -> int:

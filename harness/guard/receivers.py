@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.errors import HarnessError
 from harness.guard.events import Collector, Marks
@@ -34,19 +34,6 @@ class Message:
     body: str
 
 
-class Receiver(Protocol):
-    """Somebody who is told."""
-
-    @property
-    def name(self) -> str:
-        """What names it in the ledger."""
-        ...
-
-    def tell(self, message: Message) -> bool:
-        """Whether it has taken the message."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Address:
     """A receiver by its apprise address, which may hold a secret: it is known by a fingerprint."""
@@ -57,6 +44,10 @@ class Address:
     def tell(self, message: Message) -> bool:
         """Whether it has taken the message."""
         return self.deliver(message.title, message.body)
+
+
+Receiver: TypeAlias = "Address | Collector | Marks"
+"""Somebody who is told; ``name`` is what names it in the ledger."""
 
 
 def address(url: str) -> Receiver:

@@ -20,7 +20,7 @@ import signal
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,11 +129,8 @@ def _goes_on(folder: Path, status: int) -> bool:
 
 
 def _state(folder: Path) -> RunningTest:
-    file = StateFile(folder / f"{NAME}.state")
-    try:
+    with closing(StateFile(folder / f"{NAME}.state")) as file:
         return file.read()
-    finally:
-        file.close()
 
 
 def _ending(status: int) -> str:

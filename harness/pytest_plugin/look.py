@@ -18,8 +18,9 @@ import json
 import linecache
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,9 @@ from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
+    from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack
     from harness.core.outcome import Outcome
     from harness.core.ports import Clock
     from harness.core.trial import Trial
@@ -126,9 +127,11 @@ class TestLooker(Looker):
 
     def _forked(self, evidence: Evidence) -> frozenset[int]:
         """The processes that have the command line of the one that runs the tests: its forks, and theirs."""
-        members = [self._tree.get(pid) for pid in {look.pid for look in evidence.processes}]
-        argv = next((m.argv for m in members if m is not None and m.pid == evidence.main), "")
-        return frozenset(m.pid for m in members if m is not None and argv and m.argv == argv)
+        members = {look.pid: self._tree.get(look.pid) for look in evidence.processes}
+        main = members.get(evidence.main)
+        if main is None or not main.argv:
+            return frozenset()
+        return frozenset(pid for pid, member in members.items() if member is not None and member.argv == main.argv)
 
     def next(self, state: State) -> Step:
         """What to do next about a test; other processes than at the beginning are for another look."""
@@ -165,21 +168,17 @@ def of_the_test(
     alarms = {"SIGALRM"} if alarm else set[str]()
     main = evidence.main
     ours |= {(main, watchdog)} if main else set()
-    return replace(
-        evidence,
-        stacks=tuple(
-            replace(sample, threads=tuple(t for t in sample.threads if (sample.pid, t.tid) not in ours))
-            for sample in evidence.stacks
-        ),
-        processes=tuple(
-            replace(
-                look,
-                threads=tuple(t for t in look.threads if (look.pid, t.tid) not in ours),
-                handles=tuple(name for name in look.handles if not (look.pid in {main, *forked} and name in alarms)),
-            )
-            for look in evidence.processes
-        ),
-    )
+    stacks: list[StackSample] = []
+    for sample in evidence.stacks:
+        threads = tuple(thread for thread in sample.threads if (sample.pid, thread.tid) not in ours)
+        stacks.append(replace(sample, threads=threads))
+    processes: list[ProcessState] = []
+    for look in evidence.processes:
+        running = tuple(thread for thread in look.threads if (look.pid, thread.tid) not in ours)
+        hidden = alarms if look.pid in {main, *forked} else set[str]()
+        handles = tuple(name for name in look.handles if name not in hidden)
+        processes.append(replace(look, threads=running, handles=handles))
+    return replace(evidence, stacks=tuple(stacks), processes=tuple(processes))
 
 
 def _serves(thread: ThreadStack) -> bool:
@@ -332,9 +331,9 @@ def own_line(evidence: Evidence, path: str) -> Frame | None:
     if not samples:
         return None
     threads = sorted(samples[-1].threads, key=lambda thread: thread.tid != samples[-1].pid)
-    own = [frame for thread in threads for frame in thread.frames if frame.line and Path(frame.file) == Path(path)]
-    if own:
-        return own[0]
+    for frame in chain.from_iterable(thread.frames for thread in threads):
+        if frame.line and Path(frame.file) == Path(path):
+            return frame
     return telling_frame(threads[0]) if threads else None
 
 
@@ -377,20 +376,11 @@ def _of_pytest(frame: Frame) -> bool:
     return any(part in frame.file for part in PYTEST)
 
 
-@contextmanager
-def _reading(path: Path) -> Generator[StateFile]:
-    file = StateFile(path)
-    try:
-        yield file
-    finally:
-        file.close()
-
-
 def main(arguments: Sequence[str]) -> None:
     """``look FOLDER NAME WAITER SEQ``: one JSON object on standard output."""
     folder, name, waiter, seq = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     settings = json.loads((folder / f"{name}.json").read_text())
-    with _reading(folder / f"{name}.state") as file:
+    with closing(StateFile(folder / f"{name}.state")) as file:
         _look(file, settings, path=folder / name, waiter=waiter, seq=seq)
 
 
