@@ -115,7 +115,8 @@ def _matters(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
 
 def _that_hold(pairs: Sequence[Pair], question: MatrixQuestion) -> list[Pair]:
     """The pairs of which both cells are asked about."""
-    return [pair for pair in pairs if all(question.when.holds(dict(cell)) for cell in pair)]
+    holds = question.when.holds
+    return [(one, other) for one, other in pairs if holds(dict(one)) and holds(dict(other))]
 
 
 def _answer(question: MatrixQuestion, word: str, because: str, trials: list[Numbered]) -> QuestionAnswer:

@@ -10,9 +10,9 @@ from harness.core.errors import StoreError
 from harness.core.ports import Block
 from harness.report.apart import can_draw, here
 from harness.report.findings import Findings
-from harness.report.first import first
 from harness.report.over_cells import summarise
 from harness.report.sections import ALONG, OVER_CELLS, SECTIONS
+from harness.report.summary import first
 from harness.report.text import md
 
 if TYPE_CHECKING:

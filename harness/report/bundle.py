@@ -166,7 +166,7 @@ def _journal(run_dir: Path, history: History, hider: Hider, *, files: dict[str, 
             continue
         payload = json.loads(_clean(data, hider))
         if event == "header":
-            payload = {name: item for name, item in payload.items() if name != "pid"}
+            payload.pop("pid", None)
             payload["files"] = {
                 name: checksum(content) for name, content in files.items() if name in payload.get("files", ())
             }

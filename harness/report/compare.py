@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.build import Report, build
 from harness.report.findings import Findings
-from harness.report.first import first
 from harness.report.next_steps import NextStep
 from harness.report.sections.controls import differences
-from harness.report.summary import COMPARISON
+from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table
-from harness.report.tried import TrialSet, together
+from harness.report.tried import TrialSet, each_verdict, together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ class Pair:
         if not self.before or not self.after:
             return "only after" if self.after else "only before"
         old, new = _tone(self.before), _tone(self.after)
-        if _words(self.before) == _words(self.after) or old == new == "good":
+        if each_verdict(self.before) == each_verdict(self.after) or old == new == "good":
             return "the same"
         if "unsure" in (old, new):
             return "inconclusive"
@@ -57,6 +57,11 @@ class Pair:
         """Whether the two sides differ in one setting only."""
         return len(self.changed) == 1
 
+    @property
+    def is_again(self) -> bool:
+        """Whether both sides were run often enough for the change to count as reproduced."""
+        return min(len(self.before), len(self.after)) >= TWICE
+
 
 def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None = None) -> Report:
     """The report of what changed from ``before`` to ``after``; every form renders it.
@@ -68,6 +73,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     after_summary = report.summary
     moved = [pair for pair in cell_pairs if pair.change in ("fixed", "broken", "other failure")]
     tone = "bad" if any(p.change == "broken" for p in moved) else "good" if moved else "unsure"
+    claim = _claim(moved)
     summary = replace(
         after_summary,
         kind=COMPARISON,
@@ -75,10 +81,10 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         tone=tone,
         answer=_answer(cell_pairs, moved),
         begins_with_verdict=False,
-        claim=_claim(moved),
+        claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
         happened=(),
-        steps=_steps(moved, after),
+        steps=_steps(moved, claim, after),
         notes=(),
     )
     blocks = (
@@ -110,7 +116,7 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     for key in keys:
         one, other = old.get(key, TrialSet()), new.get(key, TrialSet())
         changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
-        name = ", ".join(assignment(n, v) for n, v in key) or "the run"
+        name = ", ".join(starmap(assignment, key)) or "the run"
         cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed))
     return tuple(cell_pairs)
 
@@ -126,10 +132,6 @@ def _by_place(run: Run, names: set[str]) -> dict[Key, TrialSet]:
 
 def _tone(trials: TrialSet) -> str:
     return "bad" if trials.bad else "good" if trials.good == len(trials) else "unsure"
-
-
-def _words(trials: TrialSet) -> str:
-    return listed(dict.fromkeys(str(trial.verdict) for trial in trials))
 
 
 def _counts(trials: TrialSet) -> str:
@@ -148,7 +150,7 @@ def _answer(cell_pairs: tuple[Pair, ...], moved: list[Pair]) -> str:
         return "The two runs have no cell in common, so nothing can be compared."
     if not moved:
         return f"No verdict changed in {count(len(both), 'cell')} that both runs tried."
-    changes = "; ".join(f"{p.name}: {_words(p.before)} before, {_words(p.after)} after" for p in moved[:4])
+    changes = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
     more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
     return f"{changes}{more}. {len(both) - len(moved)} of {count(len(both), 'cell')} did not change."
 
@@ -156,8 +158,7 @@ def _answer(cell_pairs: tuple[Pair, ...], moved: list[Pair]) -> str:
 def _claim(moved: list[Pair]) -> str:
     if not moved:
         return ""
-    is_again = all(min(len(pair.before), len(pair.after)) >= TWICE for pair in moved)
-    if not is_again:
+    if not all(pair.is_again for pair in moved):
         return "Observed"
     if all(pair.is_minimal for pair in moved):
         return "Isolated"
@@ -167,25 +168,23 @@ def _claim(moved: list[Pair]) -> str:
 def _sure(moved: list[Pair]) -> tuple[str, ...]:
     sentences: list[str] = []
     for pair in moved[:6]:
-        text = f"{pair.name}: {_words(pair.before)} {_counts(pair.before)} before, "
-        text += f"{_words(pair.after)} {_counts(pair.after)} after"
+        text = f"{pair.name}: {each_verdict(pair.before)} {_counts(pair.before)} before, "
+        text += f"{each_verdict(pair.after)} {_counts(pair.after)} after"
         differing = "only one thing differs" if pair.is_minimal else f"{len(pair.changed)} settings differ"
         sentences.append(f"{text}; {differing if pair.changed else 'nothing that was recorded differs'}.")
     return tuple(sentences)
 
 
-def _steps(moved: list[Pair], after: Run) -> tuple[NextStep, ...]:
-    if not moved:
-        return ()
-    if any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved):
-        return (NextStep(text="Run both sides again: at least one was seen only once.", command=after.argv),)
-    if any(not pair.changed for pair in moved):
+def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
+    """What would let more be claimed."""
+    if claim == "Observed":
         text = "Run both sides again, in turns: nothing that was recorded differs, so the failure may come and go."
+        if not all(pair.is_again for pair in moved):
+            text = "Run both sides again: at least one was seen only once."
         return (NextStep(text=text, command=after.argv),)
-    if any(not pair.is_minimal for pair in moved):
-        return (
-            NextStep(text="Change one of the differing settings at a time, to learn which one carries the change."),
-        )
+    if claim == "Reproduced":
+        text = "Change one of the differing settings at a time, to learn which one carries the change."
+        return (NextStep(text=text),)
     return ()
 
 
@@ -199,7 +198,7 @@ def _table(cell_pairs: tuple[Pair, ...]) -> str:
 
 
 def _side(trials: TrialSet) -> str:
-    return f"{md(_words(trials))} ({_counts(trials)}), {_time(trials)}" if trials else "-"
+    return f"{md(each_verdict(trials))} ({_counts(trials)}), {_time(trials)}" if trials else "-"
 
 
 def _time(trials: TrialSet) -> str:
@@ -233,15 +232,10 @@ def _else(before: Run, after: Run) -> str:
 
 
 def _runs(before: Run, after: Run) -> str:
-    rows = (
-        (
-            name,
-            code(run.id),
-            md(run.started_at[:16].replace("T", " ")),
-            len(run.records),
-            seconds(run.seconds),
-            md(run.ended),
-        )
-        for name, run in (("before", before), ("after", after))
-    )
+    rows = (("before", *_run(before)), ("after", *_run(after)))
     return table(("", "run", "begun", "trials", "took", "ended"), rows, right=(3, 4))
+
+
+def _run(run: Run) -> tuple[object, ...]:
+    begun = md(run.started_at[:16].replace("T", " "))
+    return (code(run.id), begun, len(run.records), seconds(run.seconds), md(run.ended))

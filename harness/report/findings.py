@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import CampaignAnswer, Task
+from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
 from harness.report.subject import GRAVITY, to_tell_of
-from harness.report.tried import Cell, Group, Numbered, TrialSet, together
+from harness.report.tried import Cell, Group, Numbered, TrialSet, place_on, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Set
 
     from harness.core.campaign import CellResult
+    from harness.core.cause import AxisFinding
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
 
@@ -65,6 +67,26 @@ class Findings:
     def subject(self) -> TrialRecord | None:
         """The trial to tell about: see :func:`to_tell_of`."""
         return to_tell_of(self.run.records)
+
+    @cached_property
+    def kinds(self) -> Set[Kind]:
+        """Every kind of verdict that was reached."""
+        return TrialSet(trials=self.trials).kinds
+
+    @cached_property
+    def subject_number(self) -> int | None:
+        """Its number."""
+        return next((trial.number for trial in self.trials if trial.record is self.subject), None)
+
+    @cached_property
+    def not_run(self) -> tuple[CellResult, ...]:
+        """The cells that were asked for and not run."""
+        return tuple(result for result in self.results if result.met in (CellStatus.SKIPPED, CellStatus.NOT_RUN))
+
+    def axes_with(self, finding: AxisFinding) -> set[str]:
+        """The axes about which minimal pairs say so, of any failure."""
+        verdicts = chain.from_iterable(table.axes for table in self.answer.failures)
+        return {verdict.axis for verdict in verdicts if verdict.finding is finding}
 
     @cached_property
     def searched(self) -> tuple[Numbered, ...]:
@@ -140,8 +162,7 @@ class Findings:
         return f"{trial.verdict}{suffix}"
 
     def _rank_on_axis(self, group: Group) -> tuple[int, int]:
-        values = self.run.axis.values
-        return int(not group.is_bad), values.index(group.value) if group.value in values else len(values)
+        return int(not group.is_bad), place_on(self.run.axis, group.value)
 
     def _rank_by_gravity(self, group: Group) -> tuple[int, int, int]:
         is_subject = any(trial.record is self.subject for trial in group.trials)

@@ -20,8 +20,6 @@ from harness.report.text import count, seconds
 from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.record import Run, TrialRecord
     from harness.report.findings import Findings
@@ -54,7 +52,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         _run_again(findings),
         _rare(findings),
     ]
-    return tuple(step for step in steps if step is not None)
+    return tuple(filter(None, steps))
 
 
 def next_along(findings: Findings) -> tuple[NextStep, ...]:
@@ -65,8 +63,7 @@ def next_along(findings: Findings) -> tuple[NextStep, ...]:
         return (NextStep(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file
-    steps = _for(findings, boundary, ours=ours)
-    return tuple(step for step in steps if step is not None)
+    return tuple(filter(None, _for(findings, boundary, ours=ours)))
 
 
 def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep | None]:
@@ -171,15 +168,12 @@ def _other(findings: Findings) -> NextStep | None:
         return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
-    settings = [assignment(p, v) for p, v in (axis, *run.spec.matrix.base.config) if not p.endswith(f".{other}")]
+    config = (axis, *run.spec.matrix.base.config)
+    settings = (("--set", assignment(path, value)) for path, value in config if not path.endswith(f".{other}"))
     return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
-        command=Invocation(verb=("bisect",), options=(("--axis", other), *_set(settings))).argv,
+        command=Invocation(verb=("bisect",), options=(("--axis", other), *settings)).argv,
     )
-
-
-def _set(settings: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    return tuple(("--set", text) for text in settings)
 
 
 def _further(findings: Findings) -> NextStep | None:
@@ -249,20 +243,16 @@ def _unresolved(findings: Findings) -> NextStep | None:
     return NextStep(text=f"See why {at(findings, group.value)} is inconclusive ({many} tried; Evidence).")
 
 
-def _has_failed(findings: Findings) -> bool:
-    return any(trial.verdict.kind in FAILURES for trial in findings.trials)
-
-
 def _look_closer(findings: Findings, place: str) -> NextStep | None:
     subject = findings.subject
     if subject is None or subject.verdict.kind not in FAILURES:
         return None
-    bad = next(trial for trial in findings.trials if trial.record is subject)
+    hangs, number = subject.verdict.kind is Kind.HANG, findings.subject_number
     if place:
-        evidence = "its stacks are" if bad.verdict.kind is Kind.HANG else "the traceback is"
-        return NextStep(text=f"Look at {place}; {evidence} in Evidence, trial {bad.number}.")
-    where = "the function that waits" if bad.verdict.kind is Kind.HANG else "the line where it ended"
-    return NextStep(text=f"Look at {where} (Evidence, trial {bad.number}).")
+        evidence = "its stacks are" if hangs else "the traceback is"
+        return NextStep(text=f"Look at {place}; {evidence} in Evidence, trial {number}.")
+    where = "the function that waits" if hangs else "the line where it ended"
+    return NextStep(text=f"Look at {where} (Evidence, trial {number}).")
 
 
 def _instead(findings: Findings) -> NextStep | None:
@@ -324,10 +314,9 @@ def _undecided(findings: Findings) -> NextStep | None:
 def _search(findings: Findings) -> NextStep | None:
     """A search for the settings that a failure needs, where minimal pairs do not tell them yet."""
     run = findings.run
-    if run.spec.task is not Task.CELLS or not _has_failed(findings) or not run.spec.file:
+    if run.spec.task is not Task.CELLS or not findings.kinds & FAILURES or not run.spec.file:
         return None
-    is_implicated = any(v.finding is AxisFinding.IMPLICATED for table in findings.answer.failures for v in table.axes)
-    if is_implicated:
+    if findings.axes_with(AxisFinding.IMPLICATED):
         return None
     return NextStep(
         text="Find the settings that the failure needs, step by step from the passing side.",
@@ -350,7 +339,7 @@ def _run_again(findings: Findings) -> NextStep | None:
 def _rare(findings: Findings) -> NextStep | None:
     """More passes, where nothing failed and few were asked for."""
     good = [r.count.good for r in findings.results]
-    if not good or _has_failed(findings) or min(good) < 1 or findings.run.spec.task is not Task.CELLS:
+    if not good or findings.kinds & FAILURES or min(good) < 1 or findings.run.spec.task is not Task.CELLS:
         return None
     percent = math.ceil(100 * (1 - 0.05 ** (1 / min(good))))
     return NextStep(

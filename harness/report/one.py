@@ -256,8 +256,7 @@ def _variables(evidence: Evidence) -> list[str]:
     for at, values in variables(evidence):
         out += ["", *_indented(f"in {clean(at)}:")]
         for value in values:
-            text_ = " ".join(clean(value).split())
-            out += [f"    {text_[i : i + WIDTH - 4]}" for i in range(0, len(text_), WIDTH - 4)]
+            out += [f"    {piece}" for piece in _pieces(" ".join(clean(value).split()), WIDTH - 4)]
     return out
 
 
@@ -266,8 +265,12 @@ def _broken(text_: str, *, room: int) -> list[str]:
     if len(text_) <= room:
         return [text_]
     function, _, at = text_.rpartition(" (")
-    pieces = [function[i : i + room] for i in range(0, len(function), room)]
-    return [*pieces, *(f"({at}"[i : i + room - 2] for i in range(0, len(at) + 1, room - 2))]
+    return [*_pieces(function, room), *_pieces(f"({at}", room - 2)]
+
+
+def _pieces(text_: str, room: int) -> list[str]:
+    """``text_`` cut wherever a line is full."""
+    return [text_[at : at + room] for at in range(0, len(text_), room)]
 
 
 def _last_words(evidence: Evidence, rank: int | None) -> list[str]:
@@ -283,10 +286,12 @@ def _last_words(evidence: Evidence, rank: int | None) -> list[str]:
 
 def _quoted(output: str) -> list[str]:
     """The last lines of what a program said; long ones go on in the next line, and are never cut."""
-    lines = [line.rstrip() for line in clean(output).splitlines() if line.strip()][-LOG_LINES:]
-    lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (the report has all of it)" for line in lines]
-    room = WIDTH - 4
-    return [f"  | {line[at : at + room]}" for line in lines for at in range(0, len(line), room)]
+    lines: list[str] = []
+    for line in list(filter(str.strip, clean(output).splitlines()))[-LOG_LINES:]:
+        whole = line.rstrip()
+        shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} .. (the report has all of it)"
+        lines += (f"  | {piece}" for piece in _pieces(shown, WIDTH - 4))
+    return lines
 
 
 def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:

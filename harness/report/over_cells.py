@@ -14,18 +14,18 @@ from harness.report.findings import FAILED, cells_of
 from harness.report.next_steps import next_steps
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
 from harness.report.sure import MOST_NAMED, claim_of, sure_of
-from harness.report.text import count, listed, seconds
+from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
 from harness.report.where import names_of, where
-from harness.report.words import ENDS, LINEAR_R_SQUARED, day, watched_without_verdict
+from harness.report.words import ENDS, LINEAR_R_SQUARED, day, other_settings, watched_without_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.campaign import AxisFit, FailureTable
     from harness.core.cause import Minimised
-    from harness.core.point import Point, Value
+    from harness.core.point import Point
     from harness.report.asked import QuestionAnswer
     from harness.report.findings import Findings
     from harness.report.tried import Group
@@ -44,6 +44,7 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
     verdict, tone = _verdict(findings)
     verdict = _first_words(answers(findings)) or verdict
     group, place = next(iter(findings.groups), None), place_of(record, run_dir)
+    at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
     return Summary(
         kind=_kind(findings),
         verdict=verdict,
@@ -52,7 +53,7 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
         claim=claim_of(findings),
         sure=sure_of(findings) or ("Nothing is claimed.",),
         judged=judged(record),
-        happened=happened(findings, group, at=_at(findings, group)),
+        happened=happened(findings, group, at=at),
         rank=rank_of(record, run_dir),
         place=place,
         steps=next_steps(findings, place=place.text if place.is_line else ""),
@@ -73,8 +74,7 @@ def _kind(findings: Findings) -> str:
 
 def _first_words(answers: Sequence[QuestionAnswer]) -> str:
     """``No. Safe mode makes no difference``: each question's answer, before anything else is said."""
-    words = [f"{a.word}. {a.says}" if a.says else f"{a.word}. {a.because.rstrip('. ')}" for a in answers]
-    return ". ".join(words)
+    return ". ".join(f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers)
 
 
 def _planted(findings: Findings, group: Group | None) -> str:
@@ -86,10 +86,6 @@ def _planted(findings: Findings, group: Group | None) -> str:
     where = f"{len(cells)} of {count(len(findings.by_cell), 'cell')}"
     this = ", not in this one" if group and group.first.record.trial.fault is None else ""
     return f"The fault {run.spec.matrix.fault} was planted on purpose in {where}{this}."
-
-
-def _at(findings: Findings, group: Group | None) -> str:
-    return f"At {group.value}, trial" if group and not findings.is_single else "Trial"
 
 
 def _verdict(findings: Findings) -> tuple[str, str]:
@@ -172,7 +168,7 @@ def _single(findings: Findings) -> str:
 
 def _cells(findings: Findings) -> str:
     total = findings.by_cell
-    not_run = [r for r in findings.results if r.met in (CellStatus.SKIPPED, CellStatus.NOT_RUN)]
+    not_run = findings.not_run
     words: dict[str, int] = {}
     for trials in total.values():
         ending = listed(trials.words)
@@ -180,7 +176,7 @@ def _cells(findings: Findings) -> str:
     if set(words) == {"PASS"} and not not_run:
         return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
     words |= {"not started": len(not_run)} if not_run else {}
-    split = listed(f"{n} {word}" for word, n in sorted(words.items(), key=lambda item: -item[1]))
+    split = how_many(sorted(words.items(), key=lambda item: -item[1]))
     return f"{count(len(total) + len(not_run), 'cell')}: {split}.{_surprises(findings)}{_out_of_time(findings)}"
 
 
@@ -270,19 +266,18 @@ def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str
 
 def _growth(findings: Findings) -> str:
     """How time and memory grow along the ordered axes, where a line through the measured points says it."""
-    good = dict(findings.run.spec.matrix.space.good)
     text = ""
     for axis_fit in findings.answer.fits:
         fit = axis_fit.fit
         if len(fit.sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
-            text += f" {_grows(axis_fit, good)}"
+            text += f" {_grows(findings, axis_fit)}"
     return text
 
 
-def _grows(axis_fit: AxisFit, good: Mapping[str, Value]) -> str:
+def _grows(findings: Findings, axis_fit: AxisFit) -> str:
     """The growth of one quantity: ``Seconds a step: 1.12 s more for each n_layers (n_layers 1 to 8).``."""
     fit, sizes = axis_fit.fit, axis_fit.fit.sizes
-    settings = [assignment(name, value) for name, value in axis_fit.fixed if value != good.get(name)]
+    settings = other_settings(findings, axis_fit)
     others = f"with {listed(settings)}; " if settings else ""
     unit = " s" if "seconds" in fit.quantity else ""
     interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.report.clean import clean
-from harness.report.text import fence, md, shell_lines, wrap
+from harness.report.text import bullets, fence, md, shell_lines, wrap
 
 if TYPE_CHECKING:
     from harness.core.campaign import OwnCommand, Variant
@@ -30,7 +30,7 @@ def markdown(findings: Findings) -> str:
         head = _head(command)
         lines = "\n".join(shell_lines(command.line))
         parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
-        parts.append("\n".join(f"- {md(_next_to(variant))}" for variant in command.next_to))
+        parts.append(bullets(md(_next_to(variant)) for variant in command.next_to))
     return "\n\n".join(filter(None, parts))
 
 

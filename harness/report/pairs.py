@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,11 +55,11 @@ def pairs_of(by_cell: Cells, *, axes: Sequence[str]) -> tuple[Pairs, ...]:
 
 
 def _differing_only_in(axis: str, cells: Cells) -> list[Pair]:
-    rest: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
-    for cell in cells:
-        rest.setdefault(tuple(setting for setting in cell if setting[0] != axis), []).append(cell)
+    def rest(cell: Point) -> tuple[tuple[str, Value], ...]:
+        return tuple(setting for setting in cell if setting[0] != axis)
+
     every: list[Pair] = []
-    for group in rest.values():
+    for group in grouped(cells, rest).values():
         every += combinations(group, 2)
     return every
 

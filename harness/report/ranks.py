@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.reading.places import group_ranks, sentence
 from harness.report.one import ranks_of
-from harness.report.text import code, count, details, fence, listed, md, seconds, size, table
+from harness.report.text import bullets, code, count, details, fence, listed, md, seconds, size, table
 
 if TYPE_CHECKING:
     from harness.core.devices import GpuSample
@@ -21,7 +21,7 @@ def ranks(evidence: Evidence) -> str:
         return ""
     states = ranks_of(evidence)
     groups = group_ranks(states)
-    places = "\n".join(f"- {md(sentence(group, total=len(states)))}." for group in groups)
+    places = bullets(f"{md(sentence(group, total=len(states)))}." for group in groups)
     rows = (
         (
             facts.rank,

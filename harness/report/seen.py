@@ -9,7 +9,7 @@ from harness.reading.frames import deciding_thread, telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
 from harness.report.stacks import deciding_sample, lines, place, rank_name, same_in
 from harness.report.stacks import variables as locals_by_frame
-from harness.report.text import code, count, details, fence, md, seconds, short_path, size, table
+from harness.report.text import bullets, code, count, details, fence, md, seconds, short_path, size, table
 
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence, ProcessState, StackSample
@@ -145,7 +145,7 @@ def unusable(evidence: Evidence) -> str:
     """Sources that could not be used, and why."""
     if not evidence.failures:
         return ""
-    rows = "\n".join(f"- {md(f.source)} ({code(f.id)}): {md(f.reason)}" for f in evidence.failures)
+    rows = bullets(f"{md(f.source)} ({code(f.id)}): {md(f.reason)}" for f in evidence.failures)
     return f"Not available:\n\n{rows}"
 
 

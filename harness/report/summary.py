@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
 from harness.core.errors import StoreError
 from harness.core.point import assignment
+from harness.core.ports import Block
 from harness.core.verdict import FAILURES
 from harness.reading.frames import deciding_thread, is_own, own_frame, telling_frame, traceback_frames
 from harness.report.stacks import deciding_sample
-from harness.report.text import short_path
+from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
 from harness.store.run_store import read_evidence
 
@@ -30,6 +32,9 @@ NO_RANKS = "no ranks"
 
 COMPARISON = "comparison"
 """The kind of a report on two runs."""
+
+STEPS = 2
+"""Next steps that stand on the first screen of a page; the page and the JSON have them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +227,26 @@ def last_line(traceback: str) -> PlaceToLook:
         return PlaceToLook(text="no line in its traceback")
     frame = next(filter(is_own, reversed(frames)), frames[-1])
     return PlaceToLook.at(frame.function, frame.file, frame.line)
+
+
+def first(findings: Findings, summary: Summary) -> Block:
+    """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
+    run = findings.run
+    place = code(summary.place.text) if summary.place.is_line else md(summary.place.text)
+    rows = (
+        ("What happened", list(map(md, filter(None, (summary.planted, *summary.happened))))),
+        ("How sure", list(map(md, (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))))),
+        ("Rank and line", [f"{md(summary.before_place)} {place}.".lstrip()] if run.records else []),
+        ("What next", list(map(_step_line, summary.steps[:STEPS])) or ["Nothing: the question is answered."]),
+        ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
+        *(("Note", [md(note)]) for note in summary.notes),
+    )
+    word = f" *{summary.claim}.*" if summary.claim else ""
+    body = "\n".join(f"- **{name}:** {' '.join(texts)}" for name, texts in rows if texts)
+    two_parts = f"**{md(summary.verdict)}.** {md(summary.answer)}"
+    lead = f"**{md(summary.answer)}**" if summary.begins_with_verdict else two_parts
+    return Block(title="", markdown=f"{lead}{word}\n\n{body}")
+
+
+def _step_line(step: NextStep) -> str:
+    return f"{md(step.text)} {code(shlex.join(step.command))}" if step.command else md(step.text)

@@ -16,7 +16,7 @@ from harness.report.words import RAN_OUT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.campaign import CellResult, FailureTable
+    from harness.core.campaign import CellResult
     from harness.core.cause import Cause
     from harness.report.findings import Findings
 
@@ -40,7 +40,7 @@ def claim_of(findings: Findings) -> str:
     if not findings.failed:
         return _word(is_again=_is_steady(findings))
     again = max((result.count.bad for result in findings.results), default=0) > 1
-    return _word(is_again=again and _is_implicated(answer.failures))
+    return _word(is_again=again and bool(findings.axes_with(AxisFinding.IMPLICATED)))
 
 
 def _word(*, is_again: bool) -> str:
@@ -53,15 +53,9 @@ def _of_causes(causes: Sequence[Cause]) -> str:
     return max((cause.claim for cause in causes), key=order.index).capitalize() if causes else ""
 
 
-def _is_implicated(tables: Sequence[FailureTable]) -> bool:
-    """Whether minimal pairs implicate an axis in any failure."""
-    axes = [axis for table in tables for axis in table.axes]
-    return any(axis.finding is AxisFinding.IMPLICATED for axis in axes)
-
-
 def _is_steady(findings: Findings) -> bool:
     """Whether every cell was run more than once, and each time ended as before."""
-    if not findings.by_cell or any(trial.verdict.kind is Kind.UNRESOLVED for trial in findings.trials):
+    if not findings.by_cell or Kind.UNRESOLVED in findings.kinds:
         return False
     for trials in findings.by_cell.values():
         if len(trials) < 2 or len(trials.verdicts) > 1:
@@ -87,8 +81,7 @@ def _causes(findings: Findings) -> list[str]:
     sentences: list[str] = []
     for cause in minimised.causes if minimised else ():
         sentences.append(f"{{{cause}}} {cause.seen}.")
-        backs = [need for need in cause.needs if need.back]
-        sentences += [f"With {assignment(need.axis, need.last_good)} instead it {need.back}." for need in backs]
+        sentences += [f"With {assignment(n.axis, n.last_good)} instead it {n.back}." for n in cause.needs if n.back]
     return sentences
 
 

@@ -57,6 +57,16 @@ def listed(items: Iterable[object], *, most: int = 12) -> str:
     return f"{head} and {len(texts) - most} more" if len(texts) > most else head
 
 
+def how_many(counts: Iterable[tuple[object, int]]) -> str:
+    """``3 PASS, 1 HANG``, from the words with their numbers."""
+    return listed(f"{number} {word}" for word, number in counts)
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A list of ``texts``, which are Markdown already."""
+    return "\n".join(f"- {text}" for text in texts)
+
+
 def ranges(values: Sequence[object]) -> str:
     """Whole numbers with runs folded, ``6..12``; anything else as it is."""
     runs: list[list[int]] = []
@@ -95,7 +105,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Itera
     numeric = set(right)
     lines = [f"| {' | '.join(head)} |"]
     lines.append("|" + "|".join("--:" if i in numeric else ":--" for i in range(len(head))) + "|")
-    lines += ["| " + " | ".join(str(cell).replace("\n", " ") for cell in row) + " |" for row in rows]
+    lines += (f"| {' | '.join(map(str, row))} |".replace("\n", " ") for row in rows)
     return "\n".join(lines)
 
 

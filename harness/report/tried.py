@@ -8,16 +8,17 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.verdict import Answer, Kind
-from harness.report.text import listed
+from harness.report.text import how_many, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Set
 
-    from harness.core.point import Point, Value
+    from harness.core.point import Axis, Point, Value
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 UNDECIDED = frozenset({Kind.UNRESOLVED, Kind.INFRA})
 """What a trial ended in that says neither that its cell fails nor that it does not."""
@@ -74,6 +75,11 @@ class TrialSet:
         return self.trials[0]
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """Their numbers in the run."""
+        return tuple(trial.number for trial in self.trials)
+
+    @property
     def good(self) -> int:
         """Trials that passed."""
         return sum(t.record.answer is Answer.GOOD for t in self.trials)
@@ -119,6 +125,11 @@ class TrialSet:
         return verdicts(self.records)
 
     @property
+    def seconds(self) -> float:
+        """How long all of them took."""
+        return sum(record.outcome.duration_s for record in self.records)
+
+    @property
     def longest_s(self) -> float:
         """How long the longest of them took, seconds."""
         return max((record.outcome.duration_s for record in self.records), default=0.0)
@@ -159,16 +170,30 @@ def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
     return dict(Counter(str(record.verdict) for record in records).most_common())
 
 
+def each_verdict(trials: Iterable[Numbered]) -> str:
+    """``PASS, HANG (deadlock)``: each verdict once, in the order in which they came."""
+    return listed(dict.fromkeys(str(trial.verdict) for trial in trials))
+
+
 def verdict_counts(records: Iterable[TrialRecord]) -> str:
     """``3 PASS, 1 HANG (deadlock)``: how often each verdict was reached, the commonest first."""
-    return listed(f"{n} {word}" for word, n in verdicts(records).items())
+    return how_many(verdicts(records).items())
 
 
 def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, TrialSet]:
     """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
-    groups: dict[K, list[Numbered]] = {}
-    for trial in trials:
-        name = key(trial)
-        if name is not None:
-            groups.setdefault(name, []).append(trial)
-    return {name: TrialSet(trials=tuple(some)) for name, some in groups.items()}
+    groups = grouped(trials, key)
+    return {name: TrialSet(trials=tuple(some)) for name, some in groups.items() if name is not None}
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """``items`` with the same key together, in the order of the first of each."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def place_on(axis: Axis, value: Value) -> int:
+    """Where ``value`` stands on ``axis``, from 0; behind all of them where it is none of its values."""
+    return axis.values.index(value) if value in axis.values else len(axis.values)

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from harness.core.verdict import Verdict
 
-JUDGED = ("kind", "cause", "rank", "phase")
-"""What makes two verdicts the same; the words of their reasons may have become better since."""
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=\S)")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -101,8 +99,8 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         StoreError: its evidence cannot be read at all.
     """
     run_dir = unpacked(folder)
-    problems = [text.replace(f"{run_dir}/", "") for text in fsck.problems(run_dir)]
-    broken = [Difference(place=layout.archive(folder).name, text=text, computed="") for text in problems]
+    archive, problems = layout.archive(folder).name, fsck.problems(run_dir)
+    broken = [Difference(place=archive, text=text.replace(f"{run_dir}/", ""), computed="") for text in problems]
     if broken:
         return Verified(folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=tuple(broken))
     judged, differences = _verdicts(run_dir, judge)
@@ -144,10 +142,15 @@ def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, lis
             continue
         now = judge(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))
         judged += 1
-        if any(getattr(now, name) != getattr(record.verdict, name) for name in JUDGED):
+        if not is_same(now, record.verdict):
             recorded, computed = (f"{v} in {v.phase or '-'}, rank {v.rank}" for v in (record.verdict, now))
             differences.append(Difference(place=f"trial {number} of the journal", text=recorded, computed=computed))
     return judged, differences
+
+
+def is_same(one: Verdict, other: Verdict) -> bool:
+    """Whether two verdicts are the same; the words of their reasons may have become better since."""
+    return all(getattr(one, name) == getattr(other, name) for name in ("kind", "cause", "rank", "phase"))
 
 
 def _text_at(path: Path) -> str | None:
@@ -236,8 +239,8 @@ class _Words(HTMLParser):
             self._flush()
         self._style = tag in ("style", "script")
         self._section = (attributes.get("id") or "") if tag == "section" else self._section
-        words = [attributes.get(name) or "" for name in ("alt", "content", "href", "aria-label")]
-        self.units += [_Unit(word, self.getpos()[0], self._section) for word in words if word]
+        words = filter(None, map(attributes.get, ("alt", "content", "href", "aria-label")))
+        self.units += [_Unit(word, self.getpos()[0], self._section) for word in words]
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in self.BREAKS:
@@ -265,9 +268,23 @@ class _Words(HTMLParser):
 def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
     """What ``findings.json`` counts, against the journal's JSON, read by nothing that makes reports."""
     lines, _ = journal.read(layout.journal(run_dir))
-    records = [line.data["record"] for line in lines if line.event in ("record", "reuse")]
-    undone = sum(int(line.data["count"]) for line in lines if line.event == "undo")
-    ends = [line.data for line in lines if line.event == "end"]
+    own: list[dict[str, Any]] = []
+    reused: list[dict[str, Any]] = []
+    undone = False
+    end: dict[str, Any] = {}
+    for line in lines:
+        match line.event:
+            case "record":
+                own.append(line.data["record"])
+            case "reuse":
+                reused.append(line.data["record"])
+            case "undo":
+                undone = undone or int(line.data["count"]) > 0
+            case "end":
+                end = line.data
+            case _:
+                pass
+    records = [*own, *reused]  # as a report numbers them
     try:
         findings = json.loads(read_text(layout.findings(folder)))
     except (OSError, ValueError):
@@ -276,9 +293,8 @@ def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
     if not undone:  # which facts an undo takes back is the store's to say
         counts = dict(sorted(Counter(record["verdict"]["kind"] for record in records).items()))
         differences += _same("counts of verdicts", findings.get("counts"), counts)
-        times_s = [round(record["outcome"]["duration_s"], 2) for record in _in_order(lines)]
+        times_s = [round(record["outcome"]["duration_s"], 2) for record in records]
         differences += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], times_s)
-    end: dict[str, Any] = ends[-1] if ends else {}
     answer: dict[str, Any] = end.get("answer") or {}
     boundary = end.get("boundary") or answer.get("boundary")
     if boundary:
@@ -287,12 +303,6 @@ def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
     for item in answer.get("fits") or ():
         differences += _line(item["fit"])
     return differences
-
-
-def _in_order(lines: tuple[journal.Line, ...]) -> list[dict[str, Any]]:
-    """The records as a report numbers them: those of this run, then those taken over from others."""
-    own = [line.data["record"] for line in lines if line.event == "record"]
-    return own + [line.data["record"] for line in lines if line.event == "reuse"]
 
 
 def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Difference]:
@@ -318,9 +328,12 @@ def _has_passed_at(record: dict[str, Any], axis: str, value: object) -> bool:
 def _line(fit: dict[str, Any] | None) -> list[Difference]:
     """The slope of a fit, by the formula of least squares from its own points."""
     points: list[tuple[float, float]] = (fit or {}).get("points") or []
-    if not fit or len({x for x, _ in points}) < 2 or (fit.get("exponent") or 1.0) == 0.0:
+    if not fit or not points or (fit.get("exponent") or 1.0) == 0.0:
         return []
-    slope = linear_regression([x for x, _ in points], [y for _, y in points]).slope
+    xs, ys = zip(*points, strict=True)
+    if len(set(xs)) < 2:
+        return []
+    slope = linear_regression(xs, ys).slope
     if abs(slope - fit["slope"]) <= 1e-6 * max(abs(slope), abs(fit["slope"]), 1e-9):
         return []
     return [Difference(place="the answer", text=f"slope {fit['slope']:.6g}", computed=f"slope {slope:.6g}")]

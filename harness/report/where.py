@@ -61,9 +61,8 @@ def _from_on(findings: Findings, inside: Sequence[Point], outside: Sequence[Poin
     """``n_layers>=5``, where one ordered axis tells them apart and more than one of its values is inside."""
     for factor in findings.run.spec.matrix.space.factors:
         if factor.axis.type is AxisType.ORDERED:
-            index = {value: i for i, value in enumerate(factor.axis.values)}
-            at = sorted({index[cell.get(factor.name)] for cell in inside})
-            if len(at) > 1 and all(index[cell.get(factor.name)] < at[0] for cell in outside):
+            at = sorted({factor.axis.index(cell.get(factor.name)) for cell in inside})
+            if len(at) > 1 and all(factor.axis.index(cell.get(factor.name)) < at[0] for cell in outside):
                 return f"{factor.name}>={word_of(factor.axis.values[at[0]])}"
     return ""
 
@@ -85,5 +84,4 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
 
 def _in_words(findings: Findings, pairs: Collection[Setting]) -> list[str]:
     settings = dict(pairs)
-    names = [name for name in findings.run.spec.matrix.space.names if name in settings]
-    return [assignment(name, settings[name]) for name in names]
+    return [assignment(name, settings[name]) for name in findings.run.spec.matrix.space.names if name in settings]

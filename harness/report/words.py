@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import Claim, Finding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
-from harness.report.text import count, listed, ranges, seconds
+from harness.report.text import count, how_many, listed, ranges, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.boundary import Boundary, ScalingFit
+    from harness.core.campaign import AxisFit
     from harness.core.point import Value
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
@@ -183,6 +184,12 @@ def grows(findings: Findings, fit: ScalingFit) -> str:
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
 
 
+def other_settings(findings: Findings, axis_fit: AxisFit) -> list[str]:
+    """The settings along which a line over many cells lies, those that are not the good ones."""
+    good = dict(findings.run.spec.matrix.space.good)
+    return [assignment(name, value) for name, value in axis_fit.fixed if value != good.get(name)]
+
+
 def is_linear(fit: ScalingFit) -> bool:
     """Whether the times may be called linear: three values at least, a line that explains them, no other power."""
     other_power = fit.law not in ("", "n") or (fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25)
@@ -293,7 +300,7 @@ def tally(findings: Findings) -> str:
 
 def _split(records: Sequence[TrialRecord]) -> str:
     kinds = Counter(record.verdict.kind.value for record in records)
-    return f": {', '.join(f'{n} {kind}' for kind, n in kinds.items())}" if kinds else ""
+    return f": {how_many(kinds.items())}" if kinds else ""
 
 
 def not_searched(findings: Findings) -> tuple[Value, ...]:

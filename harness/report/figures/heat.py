@@ -11,6 +11,7 @@ from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.text import listed
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +52,7 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
         axes.set_xlim(-0.6, len(xs) - 0.4)
         axes.set_ylim(-len(ys) + 0.4, 0.6)
         axes.set_xticks(range(len(xs)), list(map(word_of, xs)))
-        axes.set_yticks([-i for i in range(len(ys))], list(map(word_of, ys)))
+        axes.set_yticks(range(0, -len(ys), -1), list(map(word_of, ys)))
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
@@ -85,11 +86,11 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
 
 def _alike_but(cells: Sequence[Point], one: str, other: str) -> Iterable[list[Point]]:
     """Each set of cells that differ in nothing but these two axes."""
-    alike: dict[tuple[tuple[str, Value], ...], list[Point]] = {}
-    for cell in cells:
-        rest = tuple(setting for setting in cell if setting[0] not in (one, other))
-        alike.setdefault(rest, []).append(cell)
-    return alike.values()
+
+    def rest(cell: Point) -> tuple[tuple[str, Value], ...]:
+        return tuple(setting for setting in cell if setting[0] not in (one, other))
+
+    return grouped(cells, rest).values()
 
 
 def _vary(name: str, cells: Sequence[Point]) -> int:

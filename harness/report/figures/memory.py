@@ -51,8 +51,8 @@ def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: C
         for number, (name, points) in enumerate(curves.items()):
             colour = COLOURS[("good", "bad", "slow", "unsure")[number % 4]]
             axes.plot(
-                [t for t, _ in points], [m for _, m in points], color=colour, linestyle=LINES[number % 4],
-                linewidth=1.8, marker=".", label=name,
+                *zip(*points, strict=True), color=colour, linestyle=LINES[number % 4], linewidth=1.8, marker=".",
+                label=name,
             )  # fmt: skip
         axes.set_ylim(0, 1.25 * max(m for points in curves.values() for _, m in points))
         axes.set_xlabel("seconds since the start of the trial")
@@ -68,7 +68,8 @@ def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: C
 def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     axis = findings.run.axis
     points = _points(findings)
-    if len({value for value, _, _ in points}) < 3:
+    values = [value for value, _, _ in points]
+    if len(set(values)) < 3:
         return None
     with drawing(2.3) as (canvas, axes):
         for has_passed, marker, label in ((True, "o", "passed"), (False, "x", "did not pass")):
@@ -76,7 +77,7 @@ def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
             if dots:
                 axes.scatter(*zip(*dots, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
         axes.set_ylim(0, 1.25 * max(m for _, m, _ in points))
-        whole_ticks(axes, [value for value, _, _ in points])
+        whole_ticks(axes, values)
         axes.set_xlabel(axis.name)
         axes.set_ylabel("peak memory, MiB")
         axes.legend(loc="lower right")

@@ -38,8 +38,8 @@ def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = 
             low, high = zip(*band, strict=True)
             axes.fill_between(solid, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
         beyond = [x for x in grid if x >= last]
-        axes.plot(solid, [_at(fit, x) for x in solid], color=COLOURS["good"], linewidth=1.8)
-        axes.plot(beyond, [_at(fit, x) for x in beyond], color=COLOURS["good"], linewidth=1.4, linestyle="--")
+        axes.plot(solid, _along(fit, solid), color=COLOURS["good"], linewidth=1.8)
+        axes.plot(beyond, _along(fit, beyond), color=COLOURS["good"], linewidth=1.4, linestyle="--")
         axes.scatter(*zip(*fit.points, strict=True), s=18, color=INK, zorder=3, label="measured")
         if fit.predicted:
             axes.scatter(*zip(*fit.predicted, strict=True), s=24, marker="D", facecolors="none", edgecolors=INK,
@@ -53,8 +53,8 @@ def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = 
         return finish(canvas, name=name, title=title, alt=_alt(fit, axis), section="scaling", hide=hide)
 
 
-def _at(fit: ScalingFit, x: float) -> float:
-    return fit.intercept + fit.slope * x
+def _along(fit: ScalingFit, xs: list[float]) -> list[float]:
+    return [fit.intercept + fit.slope * x for x in xs]
 
 
 def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
@@ -63,8 +63,11 @@ def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
     if line is None or line.scatter is None:
         return []
     t = student_t(0.95, line.n - 2)
-    wide = [t * line.scatter * (1 / line.n + (x - line.mean_x) ** 2 / line.spread_x) ** 0.5 for x in grid]
-    return [(max(line.at(x) - w, 0.0), line.at(x) + w) for x, w in zip(grid, wide, strict=True)]
+    band: list[tuple[float, float]] = []
+    for x in grid:
+        wide = t * line.scatter * (1 / line.n + (x - line.mean_x) ** 2 / line.spread_x) ** 0.5
+        band.append((max(line.at(x) - wide, 0.0), line.at(x) + wide))
+    return band
 
 
 def _alt(fit: ScalingFit, axis: str) -> str:

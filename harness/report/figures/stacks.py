@@ -11,6 +11,7 @@ from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.stacks import deciding_sample, place
 from harness.report.subject import subject_evidence
 from harness.report.text import count, listed
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,8 +44,8 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
     paths = _innermost(list(map(_path, stacks)))
     telling = list(map(telling_frame, stacks))
     decides = set(telling) if unit == "rank" else {_deciding(evidence, verdict)}
-    order = sorted(range(len(paths)), key=lambda i: list(map(place, paths[i])))
-    paths, telling = [paths[i] for i in order], [telling[i] for i in order]
+    rows = sorted(zip(paths, telling, strict=True), key=lambda row: list(map(place, row[0])))
+    paths, telling = zip(*rows, strict=True)
     depth = max(map(len, paths))
     with drawing(0.5 + 0.235 * depth) as (canvas, axes):
         _boxes(axes, paths, decides, left=0, depth=0, total=len(paths))
@@ -102,10 +103,7 @@ def _of_python(threads: Iterable[ThreadStack | None]) -> list[ThreadStack]:
 def _boxes(
     axes: Axes, paths: Sequence[tuple[Frame, ...]], telling: set[Frame | None], *, left: float, depth: int, total: int
 ) -> None:
-    groups: dict[tuple[str, str], list[tuple[Frame, ...]]] = {}
-    for path in paths:
-        if path:
-            groups.setdefault((bare(path[0]), path[0].file), []).append(path)
+    groups = grouped(filter(None, paths), lambda path: (bare(path[0]), path[0].file))
     for inside in groups.values():
         frame, wide = inside[0][0], len(inside)
         is_telling = frame in telling

@@ -12,6 +12,7 @@ from harness.report.figures.draw import FAINT, INK, Figure, drawing, finish
 from harness.report.stacks import rank_name
 from harness.report.subject import subject_evidence
 from harness.report.text import listed, seconds
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,15 +55,14 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
     stall = min(last.values())
     is_stuck = record.verdict.kind is Kind.HANG
     start = max(0.0, stall - max(0.25 * (end - stall), 0.3)) if is_stuck else 0.0
-    spans = {rank: spans_of(marks[rank], end=end) for rank in ranks}
     with drawing(1.25 + 0.36 * len(ranks)) as (canvas, axes):
         for row, rank in enumerate(ranks):
-            _row(axes, spans[rank], y=-row, start=start, width=end - start)
+            _row(axes, spans_of(marks[rank], end=end), y=-row, start=start, width=end - start)
         axes.set_xlim(start, end + 0.02 * (end - start))
         _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
         axes.set_ylim(-len(ranks) - 0.45, 0.6)
         names = [*(rank_name(rank, record, evidence) for rank in ranks), "harness"]
-        axes.set_yticks([*(-row for row in range(len(ranks))), -len(ranks) + 0.05], names)
+        axes.set_yticks([*range(0, -len(ranks), -1), -len(ranks) + 0.05], names)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds since the start of the trial")
@@ -79,10 +79,7 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
 def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
     """The marks of each rank, oldest first; ranks that left none are not there."""
     marks = [mark for facts in evidence.ranks for mark in facts.heartbeats] or list(evidence.heartbeats)
-    ranks: dict[int, list[Heartbeat]] = {}
-    for mark in sorted(marks, key=lambda m: (m.t_s, m.seq)):
-        ranks.setdefault(mark.rank, []).append(mark)
-    return ranks
+    return grouped(sorted(marks, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
 
 
 def spans_of(marks: Sequence[Heartbeat], *, end: float) -> list[Span]:

@@ -33,26 +33,14 @@ def render(
 
 def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
     """The document without its figures, which may still be being drawn."""
-    return hidden(_document(report), hide)
-
-
-def data(report: Report) -> dict[str, Any]:
-    """The report as JSON-ready data."""
-    return _document(report) | _figures(report)
+    sections = [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks]
+    return hidden({**first_screen(report), "run": to_json(report.run), "sections": sections}, hide)
 
 
 def hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
     """``document`` without names, secrets and controls; ``hide`` is a :class:`Hider`'s ``text``, or hides nothing."""
     hider: Hider | None = getattr(hide, "__self__", None)
     return hider.data(document) if hider else document
-
-
-def _document(report: Report) -> dict[str, Any]:
-    return {
-        **first_screen(report),
-        "run": to_json(report.run),
-        "sections": [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks],
-    }
 
 
 def first_screen(report: Report) -> dict[str, Any]:

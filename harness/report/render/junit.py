@@ -11,8 +11,7 @@ from xml.etree import ElementTree as ET
 from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
-from harness.report.text import listed
-from harness.report.tried import TrialSet
+from harness.report.tried import TrialSet, each_verdict
 from harness.report.words import at
 
 if TYPE_CHECKING:
@@ -73,9 +72,10 @@ def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str],
         place, subject = report.summary.place, report.findings.subject
         is_subject = place.is_line and any(trial.record is subject for trial in one.wrong)
         at = f"{place.text}: " if is_subject else ""
-        message = f"{at}{one.why or _verdicts(one.wrong)}"
+        message = f"{at}{one.why or each_verdict(one.wrong)}"
         element = ET.SubElement(case, one.outcome, message=_printable(message, hide))
-        element.text = _printable(_because(one.wrong), hide) or None
+        reasons = (f"trial {trial.number}: {trial.verdict}: {trial.verdict.because}" for trial in one.wrong[:5])
+        element.text = _printable("\n".join(reasons), hide) or None
 
 
 def _printable(text: str, hide: Callable[[str], str]) -> str:
@@ -96,7 +96,7 @@ def _of_result(result: CellResult, trials: TrialSet) -> TestCase:
     if outcome in ("", "skipped"):
         wrong = []
     return TestCase(
-        group="cell", name=result.name, seconds=_seconds(trials), outcome=outcome, why=why, wrong=tuple(wrong)
+        group="cell", name=result.name, seconds=trials.seconds, outcome=outcome, why=why, wrong=tuple(wrong)
     )
 
 
@@ -106,7 +106,7 @@ def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
         case CellStatus.EXPECTED:
             return "", ""
         case CellStatus.UNEXPECTED:
-            return "failure", f"expected {result.expected}: {result.because or _verdicts(wrong)}"
+            return "failure", f"expected {result.expected}: {result.because or each_verdict(wrong)}"
         case CellStatus.INCONCLUSIVE:
             return "error", result.because
         case CellStatus.SKIPPED | CellStatus.NOT_RUN:
@@ -115,22 +115,10 @@ def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
 
 def _judged(group: str, name: str, trials: TrialSet, *, needs_all: bool = False) -> TestCase:
     """A row by what its trials answered, where nothing says what was expected; ``needs_all`` of them must pass."""
-    case = partial(TestCase, group=group, name=name, seconds=_seconds(trials))
+    case = partial(TestCase, group=group, name=name, seconds=trials.seconds)
     if not trials:
         return case(outcome="skipped", why="no trial")
     if trials.good == len(trials) or (not needs_all and trials.good and not trials.bad):
         return case()
     wrong = [trial for trial in trials if trial.record.answer is not Answer.GOOD]
     return case(outcome="failure" if trials.bad else "error", wrong=wrong)
-
-
-def _seconds(trials: TrialSet) -> float:
-    return sum(trial.record.outcome.duration_s for trial in trials)
-
-
-def _verdicts(trials: Sequence[Numbered]) -> str:
-    return listed(dict.fromkeys(str(trial.verdict) for trial in trials))
-
-
-def _because(trials: Sequence[Numbered]) -> str:
-    return "\n".join(f"trial {t.number}: {t.verdict}: {t.verdict.because}" for t in trials[:5])

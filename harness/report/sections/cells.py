@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import CellStatus
 from harness.core.ports import Block
-from harness.report.text import code, count, details, listed, md, seconds, table
+from harness.report.text import code, count, details, how_many, listed, md, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
 
 
 def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
-    verdicts = md(listed(f"{n} {word}" for word, n in row.seen)) or SIGN[row.met]
+    verdicts = md(how_many(row.seen)) or SIGN[row.met]
     issue = f" ({md(row.issue)})" if row.issue else ""
     expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
     why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)

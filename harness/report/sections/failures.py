@@ -108,7 +108,7 @@ def _facts(group: Group, run_dir: Path) -> str:
         ("limits", seen.limits(record.trial.budget)),
         ("healthy time", seen.healthy(record.trial.prediction)),
         ("cleaned up", seen.cleanup(record.outcome.cleanup)),
-        ("trials", listed(trial.number for trial in group.trials)),
+        ("trials", listed(group.numbers)),
         ("folder", folder_of(run_dir, record.trial.key)),
     ]
     if verdict.signature:
@@ -123,6 +123,6 @@ def in_short(groups: tuple[Group, ...], *, where: str) -> str:
     """One line for each group."""
     rows: list[tuple[str, ...]] = []
     for group in groups:
-        verdict, numbers = group.first.verdict, listed(trial.number for trial in group.trials)
-        rows.append((md(group.value), md(verdict), numbers, md(verdict.because)))
+        verdict = group.first.verdict
+        rows.append((md(group.value), md(verdict), listed(group.numbers), md(verdict.because)))
     return table((where, "verdict", "trials", "why"), rows, right=(0,) if where != "cell" else ())

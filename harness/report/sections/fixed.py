@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
@@ -77,7 +78,7 @@ def _sets(factor: Factor) -> str:
 
 
 def _bundle(bundle: Bundle) -> str:
-    words = [assignment(name, value) for name, value in (*bundle.config, *bundle.env)] + list(bundle.args)
+    words = (*starmap(assignment, (*bundle.config, *bundle.env)), *bundle.args)
     return listed(map(code, words), most=4)
 
 

@@ -10,6 +10,7 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.text import code, count, listed, md, seconds, table
+from harness.report.tried import grouped
 from harness.report.where import where
 from harness.report.words import at, of
 from harness.store.run_store import read_evidence
@@ -158,9 +159,7 @@ def _of_pairs(findings: Findings) -> str:
 
 
 def _of_failure(findings: Findings, failure: FailureTable) -> str:
-    by_axis: dict[str, list[AxisVerdict]] = {}
-    for verdict in failure.axes:
-        by_axis.setdefault(verdict.axis, []).append(verdict)
+    by_axis = grouped(failure.axes, lambda verdict: verdict.axis)
     in_pairs = {axis: _in_pairs(findings, axis, failure.failure) for axis in by_axis}
 
     def weight(axis: str) -> tuple[bool, bool]:

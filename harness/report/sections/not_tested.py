@@ -6,14 +6,13 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import CellStatus
 from harness.core.cause import AxisFinding
 from harness.core.dotted import leaves
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.facts import steps_of
 from harness.report.next_steps import next_steps
-from harness.report.text import code, command, count, details, fence, listed, md, ranges
+from harness.report.text import bullets, code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     steps = next_steps(findings)
     gaps = _gaps(findings) if findings.is_line else gaps_of_cells(findings)
     parts = [
-        "\n".join(f"- {text}" for text in gaps),
+        bullets(gaps),
         _never_varied(findings) if findings.is_line else "",
         "**What would decide next:**" if steps or findings.is_line else "",
         listed_steps(steps),
@@ -120,10 +119,10 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     product = math.prod(len(f.axis.values) for f in space.factors)
     if not findings.is_single:
         gaps.append(_coverage(findings, cells=len(cells), product=product))
-    not_run = [r.name for r in findings.results if r.met in (CellStatus.NOT_RUN, CellStatus.SKIPPED)]
-    if not_run:
-        gaps.append(f"Asked for and not run: {md(listed(not_run, most=6))}.")
-    undecided = {v.axis for t in findings.answer.failures for v in t.axes if v.finding is AxisFinding.UNTESTED}
+    if findings.not_run:
+        names = listed((result.name for result in findings.not_run), most=6)
+        gaps.append(f"Asked for and not run: {md(names)}.")
+    undecided = findings.axes_with(AxisFinding.UNTESTED)
     if undecided:
         gaps.append(f"Whether the failure depends on {md(listed(sorted(undecided)))} is not known (Hypotheses).")
     gaps += _single_trials(findings)

@@ -6,10 +6,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, times_beyond
-from harness.core.point import assignment
 from harness.core.ports import Block
-from harness.report.text import code, count, listed, md, seconds, table
-from harness.report.words import grows, unit
+from harness.report.text import bullets, code, count, listed, md, seconds, table
+from harness.report.words import grows, other_settings, unit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +28,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
         return None
     head = (run.axis.name, "passed", f"measured {fit.quantity} (median)", "line")
     body = table(head, _rows(findings, fit), right=(0, 2, 3))
-    others = [f"- {md(also)}" for also in _others(findings, fit)]
-    parts = [sentence(findings, fit), body, "\n".join(others)]
+    parts = [sentence(findings, fit), body, bullets(map(md, _others(findings, fit)))]
     return Block(title="Time along the axis", markdown="\n\n".join(filter(None, parts)))
 
 
@@ -128,12 +126,5 @@ def _row(findings: Findings, growth: AxisFit) -> tuple[object, ...]:
         interval,
         f"{fit.r_squared:.3f}",
         power(fit) if fit.exponent is not None else "-",
-        _other_settings(findings, growth),
+        listed(map(code, other_settings(findings, growth))) or "the good values",
     )
-
-
-def _other_settings(findings: Findings, line: AxisFit) -> str:
-    """The held settings that are not the good ones."""
-    good = dict(findings.run.spec.matrix.space.good)
-    settings = [assignment(name, value) for name, value in line.fixed if value != good.get(name)]
-    return listed(map(code, settings)) or "the good values"

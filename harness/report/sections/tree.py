@@ -12,13 +12,14 @@ from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, different_places, same_frames
 from harness.reading.stillness import quiet_windows
 from harness.report.subject import subject_evidence
-from harness.report.text import count, fence, listed, md, seconds
+from harness.report.text import bullets, count, fence, listed, md, seconds
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.core.evidence import Evidence, ProcessState, ThreadStack, WorkerResult
+    from harness.core.evidence import Evidence, ThreadStack, WorkerResult
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
 
@@ -49,7 +50,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
         ]
     lines.append("   " * (len(lines) // 3) + f"└─ {record.verdict}, confidence {record.verdict.confidence}")
     gaps = missing(record, evidence)
-    text = "\n".join(f"- {gap}" for gap in gaps) if gaps else "Nothing that this harness knows to look at."
+    text = bullets(gaps) if gaps else "Nothing that this harness knows to look at."
     return Block(title="Decision tree", markdown=f"{fence(chr(10).join(lines))}\n\n**Missing:**\n\n{text}")
 
 
@@ -98,7 +99,8 @@ def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
 
 
 def _moved(evidence: Evidence) -> TreeNode | None:
-    windows = list(chain.from_iterable(map(quiet_windows, _by_rank(evidence))))
+    by_rank = grouped(evidence.processes, lambda look: look.rank)
+    windows = list(chain.from_iterable(map(quiet_windows, by_rank.values())))
     if not windows:
         return None
     still = all(window.still for window in windows)
@@ -108,13 +110,6 @@ def _moved(evidence: Evidence) -> TreeNode | None:
     usage = f"{cpu:.2f} s CPU in {seconds(watched)}, {ids}"
     answer = "no, everything waits" if still else "yes"
     return TreeNode("Did anything move while nobody disturbed it?", answer, usage, "busy" if still else "waiting")
-
-
-def _by_rank(evidence: Evidence) -> list[list[ProcessState]]:
-    ranks: dict[int, list[ProcessState]] = {}
-    for look in evidence.processes:
-        ranks.setdefault(look.rank, []).append(look)
-    return list(ranks.values())
 
 
 def _same(evidence: Evidence) -> TreeNode | None:

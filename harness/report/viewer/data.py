@@ -12,7 +12,7 @@ from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_name, shortened
-from harness.report.tried import TrialSet, verdict_counts
+from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
 from harness.store.run_store import read_evidence
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from harness.core.record import Run, TrialRecord
     from harness.report.build import Report
     from harness.report.findings import Findings
-    from harness.report.tried import Numbered
     from harness.report.viewer.tracks import Stretch, Track
 
 DETAILED = 300
@@ -76,13 +75,8 @@ def of_run(report: Report) -> dict[str, Any]:
         "frames": frames.values,
         "stacks": stacks.values,
         "detailed": len(detailed),
-        "subject": _subject(report.findings),
+        "subject": None if report.findings.subject_number is None else report.findings.subject_number - 1,
     }
-
-
-def _subject(findings: Findings) -> int | None:
-    """The place among the trials of the one that the report looks at closely."""
-    return next((trial.number - 1 for trial in findings.trials if trial.record is findings.subject), None)
 
 
 def axes(run: Run) -> tuple[str, ...]:
@@ -104,15 +98,13 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
 
 def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
-    by_place: dict[tuple[Any, ...], list[Numbered]] = {}
-    for trial in findings.trials:
-        by_place.setdefault(tuple(_place_of(trial.record, names)), []).append(trial)
+    by_place = together(findings.trials, lambda trial: tuple(_place_of(trial.record, names)))
     results: dict[tuple[Any, ...], CellResult] = {}
     for result in () if findings.is_line else findings.results:
         results[(*map(result.cell.get, names), "")] = result
     rows: list[dict[str, Any]] = []
     for at in sorted({*by_place, *results}, key=_order(findings.run, names)):
-        trials = TrialSet(trials=tuple(by_place.get(at, ())))
+        trials = by_place.get(at, TrialSet())
         because = "" if trials else results[at].because
         rows.append({"at": list(at), "trials": [t.number - 1 for t in trials], "because": because, **_counts(trials)})
     return rows
@@ -120,14 +112,10 @@ def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def _order(run: Run, names: Sequence[str]) -> Any:
     """Along each axis by its own order; a control behind the place that it belongs to."""
-    axes = [factor.axis for factor in run.spec.matrix.space.factors]
-    positions = {axis.name: {value: i for i, value in enumerate(axis.values)} for axis in axes}
+    axes = [run.spec.matrix.space.factor(name).axis for name in names]
 
     def key(at: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (
-            *(positions[name].get(value, len(positions[name])) for name, value in zip(names, at[:-1], strict=True)),
-            at[-1],
-        )
+        return (*map(place_on, axes, at), at[-1])
 
     return key
 
@@ -139,7 +127,7 @@ def _counts(trials: TrialSet) -> dict[str, Any]:
         "good": trials.good,
         "bad": trials.bad,
         "pass_s": None if trials.pass_s is None else round(trials.pass_s, 3),
-        "all_s": round(sum(trial.record.outcome.duration_s for trial in trials), 2),
+        "all_s": round(trials.seconds, 2),
         "peak": trials.peak_bytes,
     }
 

@@ -25,22 +25,18 @@ if TYPE_CHECKING:
 
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
     """The run as a page to look into; of a comparison both runs side by side."""
-    summary = report.summary
+    summary, before = report.summary, report.before
+    runs = (before, build(report.run, report.run_dir)) if before else (report,)  # each as its own report has it
     document = {
         "title": report.title,
         "verdict": summary.verdict,
         "tone": summary.tone,
         "answer": summary.answer,
         "planted": summary.planted,
-        "runs": list(map(of_run, _runs(report))),
-        "pairs": _pairs(report.before.run, report.run) if report.before else [],
+        "runs": list(map(of_run, runs)),
+        "pairs": _pairs(before.run, report.run) if before else [],
     }
     return page(hidden(document, hide))
-
-
-def _runs(report: Report) -> tuple[Report, ...]:
-    """The run itself, or the two of a comparison, each with what its own report says."""
-    return (report.before, build(report.run, report.run_dir)) if report.before else (report,)
 
 
 def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:

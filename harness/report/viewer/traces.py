@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__
@@ -16,6 +17,7 @@ from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread
 from harness.report.render.json import hidden
 from harness.report.text import short_path
+from harness.report.tried import grouped
 from harness.report.viewer.data import axes
 from harness.report.viewer.tracks import StretchKind, tracks
 from harness.store.run_store import read_evidence
@@ -23,7 +25,7 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from harness.core.evidence import Evidence, StackSample, ThreadStack
+    from harness.core.evidence import Evidence, ThreadStack
     from harness.core.record import TrialRecord
     from harness.report.build import Report
     from harness.report.viewer.tracks import Stretch, Track
@@ -132,25 +134,23 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
     failed = (i for i, record in enumerate(report.run.records, 1) if record.verdict.kind is not Kind.PASS)
     first = next(failed, 1)
     active = next((i for i, one in enumerate(profiles) if one["name"].startswith(f"trial {first}: ")), 0)
-    locations = [{"name": function, "file": file, "line": line} for function, file, line in frames]
     document = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": f"{report.run.id}: {report.title}",
         "exporter": _maker(),
         "activeProfileIndex": active,
-        "shared": {"frames": [{k: v for k, v in one.items() if v} for one in locations]},
+        "shared": {"frames": list(starmap(_location, frames))},
         "profiles": profiles,
     }
     return _text(document, hide)
 
 
 def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, name: str) -> list[dict[str, Any]]:
-    by_process: dict[tuple[int, int], list[StackSample]] = {}
-    for sample in sorted(evidence.stacks, key=lambda one: one.t_s):
-        by_process.setdefault((sample.rank, sample.pid), []).append(sample)
+    samples = sorted(evidence.stacks, key=lambda sample: sample.t_s)
+    by_process = grouped(samples, lambda sample: (sample.rank, sample.pid))
     profiles: list[dict[str, Any]] = []
-    for (rank, pid), samples in sorted(by_process.items()):
-        threads = [thread for sample in samples if (thread := deciding_thread(sample)) and thread.frames]
+    for (rank, pid), of_process in sorted(by_process.items()):
+        threads = [thread for thread in map(deciding_thread, of_process) if thread and thread.frames]
         if not threads:
             continue
         profiles.append(
@@ -167,10 +167,19 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
     return profiles
 
 
+def _location(function: str, file: str, line: int) -> dict[str, Any]:
+    """A frame without what is not known of it."""
+    facts = {"name": function, "file": file, "line": line}
+    return {name: fact for name, fact in facts.items() if fact}
+
+
 def _stack(thread: ThreadStack, frames: dict[tuple[str, str, int], int]) -> list[int]:
     """The frames' numbers, outermost first."""
-    locations = [(frame.function, short_path(frame.file), frame.line) for frame in reversed(thread.frames)]
-    return [frames.setdefault(frame, len(frames)) for frame in locations]
+    numbers: list[int] = []
+    for frame in reversed(thread.frames):
+        location = (frame.function, short_path(frame.file), frame.line)
+        numbers.append(frames.setdefault(location, len(frames)))
+    return numbers
 
 
 def _name(report: Report, record: TrialRecord) -> str:

@@ -270,7 +270,7 @@ def test_a_machine_without_matplotlib_still_gets_its_report(make_run, monkeypatc
 def test_notes_beside_a_run_stand_in_its_report_and_are_linted_too(make_run):
     run, run_dir = make_run("threshold")
     (run_dir / "notes.md").write_text("# What we think\n\nThe root cause is confirmed.\n")
-    text = json_form.data(build(run, run_dir))["sections"]
+    text = json_form.begin(build(run, run_dir), hide=str)["sections"]
     notes = next(section for section in text if section["name"] == "notes")
     assert notes["title"] == "What we think"
     assert "claim more than trials can show" in notes["markdown"]

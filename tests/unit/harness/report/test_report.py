@@ -229,7 +229,7 @@ def test_the_json_twin_is_strict_json_and_holds_the_run(make_run):
     run, run_dir = make_run("threshold")
     odd = dataclasses.replace(run.records[0].measurement, facts=(("loss", math.nan),))
     records = (dataclasses.replace(run.records[0], measurement=odd), *run.records[1:])
-    document = json_render.dump(json_render.data(build(dataclasses.replace(run, records=records), run_dir)))
+    document = json_render.render(build(dataclasses.replace(run, records=records), run_dir))
     data = json.loads(document, parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
     assert data["answer"] == headline(Findings(run=run))
     assert data["run"]["answer"]["boundary"]["first_bad"] == 5
