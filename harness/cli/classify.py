@@ -31,9 +31,6 @@ Exit codes:
   6    there is no such run, or it cannot be read
 """
 
-COLUMNS = ("kind", "cause", "rank", "phase")
-"""What makes two verdicts the same."""
-
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
@@ -48,6 +45,7 @@ def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing
     they differ. Exit 1 when any does.
     """
     from harness.classify.engine import classify as judge
+    from harness.report.verify import is_same
     from harness.settings import Settings
     from harness.store.run_store import find_run
 
@@ -59,7 +57,7 @@ def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing
             say(f"{name}  {before}  (its evidence was not kept)")
             continue
         now = judge(case)
-        same = all(getattr(now, column) == getattr(before, column) for column in COLUMNS)
+        same = is_same(now, before)
         judged += 1
         differ += not same
         if not same:

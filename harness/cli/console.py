@@ -19,7 +19,7 @@ import click
 from harness.cli.fitting import fitting
 from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
-from harness.report.text import named_path
+from harness.report.text import count, named_path
 from harness.settings import surroundings
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def outcome_line(record: TrialRecord, *, number: int, label: Label = point_of) -
 
 
 def _resumption(resumed: int) -> str:
-    return f" (resumed: {resumed} trial{'' if resumed == 1 else 's'} kept)" if resumed else ""
+    return f" (resumed: {count(resumed, 'trial')} kept)" if resumed else ""
 
 
 class PlainScreen:

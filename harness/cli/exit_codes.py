@@ -61,7 +61,7 @@ def _of_cells(findings: Findings) -> ExitCode:
     statuses = {result.met for result in findings.results}
     if CellStatus.INCONCLUSIVE not in statuses:
         return ExitCode.INFRA if CellStatus.NOT_RUN in statuses else ExitCode.OK
-    is_spoiled = any(trial.verdict.kind is Kind.INFRA for trial in findings.trials)
+    is_spoiled = Kind.INFRA in findings.kinds
     return ExitCode.INFRA if is_spoiled or CellStatus.NOT_RUN in statuses else ExitCode.BUDGET
 
 
@@ -85,10 +85,9 @@ def of_program(findings: Findings) -> ExitCode:
         return ExitCode.INTERRUPTED
     if findings.failed:
         return ExitCode.FINDINGS
-    kinds = {trial.verdict.kind for trial in findings.trials}
-    if kinds == {Kind.PASS}:
+    if findings.kinds == {Kind.PASS}:
         return ExitCode.OK
-    return ExitCode.INFRA if Kind.INFRA in kinds else ExitCode.BUDGET
+    return ExitCode.INFRA if Kind.INFRA in findings.kinds else ExitCode.BUDGET
 
 
 GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128

@@ -79,7 +79,7 @@ def help_text(columns: int = WIDEST) -> str:
     parts = [
         "Usage: nsa-harness [OPTIONS] COMMAND [ARGS]...",
         "",
-        *(f"  {line}".rstrip() for line in ABOUT.splitlines()),
+        *_indented(ABOUT),
         "",
         "Options:",
         *_rows(OPTIONS, width),
@@ -87,9 +87,13 @@ def help_text(columns: int = WIDEST) -> str:
         "Commands:",
         *_rows(commands, width),
         "",
-        *(f"  {line}".rstrip() for line in EPILOG.splitlines()),
+        *_indented(EPILOG),
     ]
     return "\n".join(parts)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}".rstrip() for line in text.splitlines()]
 
 
 def _rows(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point
-    from harness.core.verdict import Answer
 
 RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
 WORDS = ("pass", "fail", "hang", "crash", "skip")
@@ -178,19 +177,15 @@ def mark(*, cell: str, word: str, why: str, run: str | None, runs: str | None) -
 
 def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -> None:
     from harness.core.campaign import Override
+    from harness.core.verdict import Answer
     from harness.store.history import History
 
     question = History.read(_place(run, runs)).question
-    override = Override(cell=_cell(cell, question), answer=_answer(word), by="a user", why=why or f"marked {word}")
+    answer = {"pass": Answer.GOOD, "skip": Answer.UNRESOLVED}.get(word, Answer.BAD)
+    override = Override(cell=_cell(cell, question), answer=answer, by="a user", why=why or f"marked {word}")
     with _opened(run, runs) as store:
         store.add_override(override)
     say(f"{cell}: {override.answer}; {NEXT}")
-
-
-def _answer(word: str) -> Answer:
-    from harness.core.verdict import Answer
-
-    return {"pass": Answer.GOOD, "skip": Answer.UNRESOLVED}.get(word, Answer.BAD)
 
 
 def _cell(text: str, question: CampaignSpec) -> Point:

@@ -11,7 +11,7 @@ from harness.core.codec import from_json
 from harness.core.point import Point
 from harness.core.verdict import Answer
 from harness.replay import replay
-from harness.report.tried import verdict_counts
+from harness.report.tried import grouped, verdict_counts
 from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
@@ -37,8 +37,10 @@ def status_lines(run_dir: Path) -> list[str]:
     run = history.run()
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
     lines.append(f"trials: {len(records)}" + (f" ({verdict_counts(records)})" if records else ""))
-    overrides = [fact for fact in history.facts() if isinstance(fact, Override)]
-    lines += [f"said: {name_of(question, fact.cell)}: {fact.answer}, by {fact.by}: {fact.why}" for fact in overrides]
+    for fact in history.facts():
+        if isinstance(fact, Override):
+            cell = name_of(question, fact.cell)
+            lines.append(f"said: {cell}: {fact.answer}, by {fact.by}: {fact.why}")
     if history.undone():
         lines.append(f"taken back: {len(history.undone())} trials")
     if history.reused():
@@ -113,10 +115,7 @@ def replay_lines(run_dir: Path) -> tuple[list[str], bool]:
 
 def _tried(run_dir: Path) -> tuple[Any, dict[Point, list[TrialRecord]]]:
     history = History.read(run_dir)
-    tried: dict[Point, list[TrialRecord]] = {}
-    for record in (*history.reused(), *history.records()):
-        tried.setdefault(record.trial.point, []).append(record)
-    return history.question, tried
+    return history.question, grouped((*history.reused(), *history.records()), lambda record: record.trial.point)
 
 
 def _ending(records: list[TrialRecord]) -> str:

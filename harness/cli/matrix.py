@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from harness.cli.fitting import say
 from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
 from harness.core.point import word_of
+from harness.report.text import count
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
@@ -96,7 +98,7 @@ def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
     from harness.spec.matrix_lint import lint as lint_file
 
     today = dt.datetime.now(tz=dt.UTC).date()
-    remarks = [remark for path in files for remark in lint_file(load_matrix(path), today=today)]
+    remarks = list(chain.from_iterable(lint_file(load_matrix(path), today=today) for path in files))
     for remark in remarks:
         say(str(remark))
     if remarks:
@@ -201,7 +203,8 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
         way = " -> ".join(dict.fromkeys((word_of(axis["good"]), word_of(axis["bad"]))))
         lines.append(f"  {axis['name']:<20} {axis['type']:<12} {way:<24} {listing}")
     bound = "" if plan["valid_is_exact"] else "at most "
-    allowed = f", {bound}{plan['valid']:,} of them allowed by {_rules(plan)}" if plan["rules"] else ""
+    rules = count(len(plan["rules"]), "rule")
+    allowed = f", {bound}{plan['valid']:,} of them allowed by {rules}" if plan["rules"] else ""
     lines += ["", f"{plan['product']:,} combinations{allowed}"]
     lines += [f"  {rule}" for rule in plan["rules"]]
     cells = plan["cells"]
@@ -220,8 +223,3 @@ def _text(plan: dict[str, Any], *, most: int | None) -> list[str]:
     for search in plan["searches"]:
         lines.append(f"search {search['name']} ({search['kind']}): {search['plan']}")
     return lines
-
-
-def _rules(plan: dict[str, Any]) -> str:
-    number = len(plan["rules"])
-    return "1 rule" if number == 1 else f"{number} rules"

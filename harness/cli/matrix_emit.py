@@ -128,7 +128,9 @@ def jobs(
     """
     from harness.core.errors import SpecError
 
-    groups = [(path, matrix, gpus, cells) for path, matrix in matrices for gpus, cells in by_gpus(matrix).items()]
+    groups: list[tuple[str, Matrix, int, list[Point]]] = []
+    for path, matrix in matrices:
+        groups += ((path, matrix, gpus, cells) for gpus, cells in by_gpus(matrix).items())
     if len(groups) > max_jobs:
         raise SpecError(f"{len(groups)} jobs are the least (one for each file and number of GPUs): raise --max-jobs")
     total = sum(len(cells) * matrix.passes for _, matrix, _, cells in groups)
@@ -190,12 +192,10 @@ def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, A
         SpecError: more than :data:`MOST_AWAITED` Jobs, which is what a JobSet lets one wait for.
     """
     from harness.core.errors import SpecError
+    from harness.report.tried import grouped
 
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["args"].rpartition("/")[0].rpartition(" ")[0], []).append(row)
     trials: list[dict[str, Any]] = []
-    for args, shards in groups.items():
+    for args, shards in grouped(rows, lambda row: row["args"].rpartition("/")[0].rpartition(" ")[0]).items():
         gpus, n = shards[0]["gpus"], len(shards)
         run = f"nsa-harness {args} $((JOB_COMPLETION_INDEX + 1))/{n} || [ $? -eq 1 ]"
         name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), names=[job["name"] for job in trials])
@@ -258,12 +258,10 @@ def _dns(name: str, *, names: list[str]) -> str:
 
 def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:
     """The planned cells, by the number of GPUs that they occupy."""
+    from harness.report.tried import grouped
     from harness.search.cells import planned_cells
 
-    groups: dict[int, list[Point]] = {}
-    for cell in planned_cells(matrix).cells:
-        groups.setdefault(matrix.gpus_at(cell), []).append(cell)
-    return dict(sorted(groups.items()))
+    return dict(sorted(grouped(planned_cells(matrix).cells, matrix.gpus_at).items()))
 
 
 def shard_of(cells: list[Point], number: int, shards: int) -> list[Point]:

@@ -92,31 +92,25 @@ DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the plan and its c
 SIGNATURE = click.option("--signature", metavar="NAME", help="Follow only the failure that the file calls NAME.")
 
 
-def shared(command: F) -> F:
-    """``command`` with the options that say how trials are run."""
-    return with_options(command, SHARED)
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """What gives a command ``options``, in their order."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-def placed(command: F) -> F:
-    """``command`` with the options that say where a trial runs."""
-    return with_options(command, ON)
-
-
-def asking(command: F) -> F:
-    """``command`` with the options that say what is asked, of our trainer or of a program, and how trials are run."""
-    return with_options(command, (*TRIAL_OPTIONS, *SHARED, DRY_RUN))
-
-
-def searching(command: F) -> F:
-    """As :func:`asking`, for a search for what several axes do together."""
-    return with_options(command, (AXES, *TRIAL_OPTIONS, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN))
-
-
-def with_options(command: F, options: tuple[Callable[[F], F], ...]) -> F:
-    """``command`` with ``options``, in their order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
+placed = with_options(*ON)
+"""Where a trial runs."""
+shared = with_options(*SHARED)
+"""How trials are run."""
+asking = with_options(*TRIAL_OPTIONS, *SHARED, DRY_RUN)
+"""What is asked, of our trainer or of a program, and how trials are run."""
+searching = with_options(AXES, *TRIAL_OPTIONS, SIGNATURE, *SOUGHT, *SHARED, DRY_RUN)
+"""The same for a search for what several axes do together."""
 
 
 EXIT_CODES = """\b

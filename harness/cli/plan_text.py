@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import starmap
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
         say(f"      {TRIES} of them run the minimal command line once more, before it is printed")
     _print_cells(question)
     if not question.matrix.command:
-        config = " ".join(assignment(path, value) for path, value in question.matrix.base.config) or "(defaults)"
+        config = " ".join(starmap(assignment, question.matrix.base.config)) or "(defaults)"
         say(f"held fixed: {config}")
         say(f"fault: {question.matrix.fault or 'none'}; controls: {', '.join(question.controls) or 'none'}")
 

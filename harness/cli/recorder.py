@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,9 @@ class Folder:
     @property
     def unheard(self) -> tuple[int, ...]:
         """Ranks of its process groups that have no dump."""
-        members = {rank for state in self.states for _, ranks in state.groups for rank in ranks}
+        members: set[int] = set()
+        for state in self.states:
+            members.update(chain.from_iterable(ranks for _, ranks in state.groups))
         return tuple(sorted(members.difference(self.ranks)))
 
 
@@ -116,8 +119,10 @@ def _state(path: Path) -> CollectiveState:
 def rank_of(name: str) -> int | None:
     """The rank that a file's name tells; None when it has no number."""
     stem = re.sub(r"\.(pkl|pickle|json|bin|dump)$", "", name)
-    match = next((digits for pattern in _RANK if (digits := pattern.search(stem))), None)
-    return None if match is None else int(match[1])
+    for pattern in _RANK:
+        if match := pattern.search(stem):
+            return int(match[1])
+    return None
 
 
 def sentence(divergence: Divergence) -> str:
@@ -138,7 +143,7 @@ def sentence(divergence: Divergence) -> str:
     there = f"{names([rank for rank, _ in calls])} called {in_words(calls[0][1])} as {number}, and it is not over"
     if divergence.parting is Parting.TOGETHER:
         return f"{there}: all of them are in it, so none of them is at fault by its calls; look at device and network"
-    never = [rank for rank in divergence.odd if rank not in divergence.unheard]
+    never = _at_fault(divergence)
     parts = [there]
     if never:
         parts.append(f"{names(never)} had not called it; {LIMITS}")
@@ -160,7 +165,12 @@ def _is_finding(one: Divergence) -> bool:
 
     if one.parting in (Parting.OPERATION, Parting.SHAPE):
         return True
-    return one.parting is not Parting.TOGETHER and bool(set(one.odd) - set(one.unheard))
+    return one.parting is not Parting.TOGETHER and bool(_at_fault(one))
+
+
+def _at_fault(one: Divergence) -> list[int]:
+    """The ranks that did otherwise or never came, and were heard of."""
+    return [rank for rank in one.odd if rank not in one.unheard]
 
 
 def _text(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> list[str]:
@@ -184,15 +194,16 @@ def _facts(dumps: Folder, divergences: tuple[Divergence, ...], circle: str) -> d
         "left_out": dict(dumps.left_out),
         "no_dump": list(dumps.unheard),
         "crossed": circle,
-        "partings": [
-            {
-                "kind": one.parting.value,
-                "group": one.group,
-                "operation": one.seq,
-                "at_fault": [rank for rank in one.odd if rank not in one.unheard],
-                "no_dump": list(one.unheard),
-                "said": sentence(one),
-            }
-            for one in divergences
-        ],
+        "partings": list(map(_parting_facts, divergences)),
+    }
+
+
+def _parting_facts(one: Divergence) -> dict[str, object]:
+    return {
+        "kind": one.parting.value,
+        "group": one.group,
+        "operation": one.seq,
+        "at_fault": _at_fault(one),
+        "no_dump": list(one.unheard),
+        "said": sentence(one),
     }

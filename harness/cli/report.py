@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -251,9 +252,8 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
     from harness.classify.engine import classify
     from harness.report.verify import bundles, verify
 
-    every = [folder for name in names for folder in bundles(Path(name))]
     wrong = 0
-    for folder in every:
+    for folder in list(chain.from_iterable(map(bundles, map(Path, names)))):
         verified = verify(folder, judge=classify)
         wrong += bool(verified.differences)
         say(verified.sentence)

@@ -157,7 +157,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     if not records:
         click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
-    evidence = {key: facts for record in records if (facts := store.read_evidence(key := record.trial.key)) is not None}
+    every = {record.trial.key: store.read_evidence(record.trial.key) for record in records}
+    evidence = {key: facts for key, facts in every.items() if facts is not None}
     if as_json:
         click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
     else:

@@ -113,14 +113,16 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
             raise unknown("specimen", name, SPECIMENS)
     only, gpu = frozenset(options["only"]), options["gpu"]
     needed = {Needs.GPU: 1, Needs.NCCL: 2}
-    specimens = list(map(SPECIMENS.load, names or SPECIMENS.names()))
-    if only:
-        specimens = [specimen for specimen in specimens if only & _groups(specimen)]
-    if not gpu and not names:
-        specimens = [specimen for specimen in specimens if specimen.needs not in needed]
-    slow = [specimen.name for specimen in specimens if options["blind"] and specimen.expect is Kind.SLOW]
+    specimens: list[Specimen] = []
+    slow: list[str] = []
+    for specimen in map(SPECIMENS.load, names or SPECIMENS.names()):
+        if (only and not only & _groups(specimen)) or (specimen.needs in needed and not gpu and not names):
+            continue
+        if options["blind"] and specimen.expect is Kind.SLOW:
+            slow.append(specimen.name)
+        else:
+            specimens.append(specimen)
     if slow:
-        specimens = [specimen for specimen in specimens if specimen.name not in slow]
         click.echo(click.wrap_text(f"left out, because without limits they pass: {', '.join(slow)}", 80), err=True)
         if not specimens:
             raise click.UsageError("with --no-limits no specimen is left")

@@ -43,9 +43,10 @@ def summary(rows: Sequence[JudgedSpecimen]) -> list[str]:
     columns = ("kind", "cause", "rank", "phase")
     scores: list[str] = []
     for column in columns:
-        judged = [value for row in rows if (value := getattr(row.score, column)) is not None]
+        values = [getattr(row.score, column) for row in rows]
+        judged = len(values) - values.count(None)
         if judged:
-            scores.append(f"{column} {sum(judged)}/{len(judged)}")
+            scores.append(f"{column} {values.count(True)}/{judged}")
     lines = [f"right: {', '.join(scores) or 'nothing was run'}"]
     alike = [row for row in rows if row.specimen.look_alike]
     if alike:

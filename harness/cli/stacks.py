@@ -113,11 +113,17 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
         answers, failures = ask(members, {"slurm": slurm, "samples": samples})
     for failure in failures:
         click.echo(f"not seen: {failure}", err=True)
-    rows = [replace(from_columns(RankSeen, one), node=node.host) for node, answer in answers for one in answer["seen"]]
-    here = {one.rank for one in rows if one.pid is not None}
-    absent = {one.rank: one for one in rows if one.pid is None and one.rank not in here}
-    ranks = [one for one in rows if one.pid is not None]
-    ranks += [replace(one, node="") for one in absent.values()]
+    ranks: list[RankSeen] = []
+    absent: dict[int | None, RankSeen] = {}
+    for node, answer in answers:
+        for columns in answer["seen"]:
+            rank = from_columns(RankSeen, columns)
+            if rank.pid is None:
+                absent[rank.rank] = replace(rank, node="")
+            else:
+                ranks.append(replace(rank, node=node.host))
+    here = {rank.rank for rank in ranks}
+    ranks += (rank for number, rank in absent.items() if number not in here)
     ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
     return slurm_job_tree(slurm, [node for node, _ in answers]), tuple(ranks)
 

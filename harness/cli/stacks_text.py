@@ -9,7 +9,8 @@ from harness.reading.frames import is_noise, telling_frame
 from harness.reading.places import motion_of, sentence, short_file, subject, where
 from harness.report.clean import clean
 from harness.report.stacks import busy_threads, thread_name
-from harness.report.text import short_path, wrap
+from harness.report.text import count, short_path, wrap
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,8 +78,7 @@ def _rank_data(rank: RankSeen, helpers: Iterable[tuple[Member, str]]) -> dict[st
 
 
 def _headline(job: JobTree, ranks: Sequence[RankSeen]) -> str:
-    noun = "rank" if ranks[0].rank is not None else "Python process"
-    many = f"{len(ranks)} {noun}" if len(ranks) == 1 else f"{len(ranks)} {noun}{'es' if noun.endswith('s') else 's'}"
+    many = count(len(ranks), "rank" if ranks[0].rank is not None else "Python process")
     if not job.launcher.pid:  # of several nodes
         return f"{many} of {job.launcher.command}"
     if len(job.workers) == 1 and job.workers[0].member == job.launcher:
@@ -145,12 +145,12 @@ def _table(ranks: Sequence[RankSeen]) -> Iterable[str]:
 
 def _helpers(job: JobTree) -> Iterable[str]:
     for worker in job.workers:
-        pids: dict[str, list[int]] = {}
-        for member, kind in worker.helpers:
-            pids.setdefault(kind, []).append(member.pid)
-        if pids:
-            name = "process " + str(worker.member.pid) if worker.member.rank is None else f"rank {worker.member.rank}"
-            texts = [f"{len(of)} {kind}{'s' if len(of) > 1 else ''} ({_pids(of)})" for kind, of in pids.items()]
+        texts: list[str] = []
+        for kind, helpers in grouped(worker.helpers, lambda helper: helper[1]).items():
+            pids = [member.pid for member, _ in helpers]
+            texts.append(f"{len(pids)} {kind}{'s' if len(pids) > 1 else ''} ({_pids(pids)})")
+        if texts:
+            name = f"process {worker.member.pid}" if worker.member.rank is None else f"rank {worker.member.rank}"
             yield from wrap(f"helpers of {name}: {', '.join(texts)}", width=WIDTH)
 
 

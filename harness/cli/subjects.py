@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -16,29 +16,8 @@ if TYPE_CHECKING:
     from harness.observe.job import JobTree
 
 
-class Subject(Protocol):
-    """A job that somebody else started. ``name`` is what it is called, ``end_it`` the command that would end it."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - above
-
-    @property
-    def end_it(self) -> str: ...  # noqa: D102 - above
-
-    @property
-    def command(self) -> str:
-        """The command line of its first rank."""
-        ...
-
-    def still_there(self) -> bool:
-        """Whether it has not ended; from now on it is looked at as it is now."""
-        ...
-
-    def look(
-        self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
-    ) -> tuple[Outcome, Evidence]:
-        """The job watched for some seconds."""
-        ...
+Subject: TypeAlias = "Here | OfSlurm"
+"""A job that somebody else started. ``name`` is what it is called, ``end_it`` the command that would end it."""
 
 
 class Here:
@@ -56,11 +35,11 @@ class Here:
 
     @property
     def command(self) -> str:
-        """See :class:`Subject`."""
+        """The command line of its first rank."""
         return self.job.workers[0].member.argv
 
     def still_there(self) -> bool:
-        """See :class:`Subject`."""
+        """Whether it has not ended; from now on it is looked at as it is now."""
         from harness.observe.job import NoJobError, is_same
 
         if not any(is_same(worker.member) for worker in self.job.workers):
@@ -74,7 +53,7 @@ class Here:
     def look(
         self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
     ) -> tuple[Outcome, Evidence]:
-        """See :class:`Subject`."""
+        """The job watched for some seconds."""
         from harness.classify.engine import classify
         from harness.clock import WallClock
         from harness.core.verdict import Case
@@ -108,7 +87,7 @@ class OfSlurm:
         self.name, self.end_it = f"job {job} of Slurm", f"scancel {job}"
 
     def still_there(self) -> bool:
-        """See :class:`Subject`."""
+        """Whether it has not ended."""
         from harness.cluster.onlook import NoSlurmJobError, nodes_of
 
         try:
@@ -119,7 +98,7 @@ class OfSlurm:
     def look(
         self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
     ) -> tuple[Outcome, Evidence]:
-        """See :class:`Subject`."""
+        """The job watched for some seconds, on all of its nodes at once."""
         from dataclasses import replace
 
         from harness.cluster.onlook import ask

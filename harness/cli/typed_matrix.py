@@ -94,9 +94,14 @@ def with_effort(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
     """``matrix`` with the limits that the command line sets, of a trial and of the whole run."""
     fields = {"max_seconds": "budget", "certify": "certify", "check_above": "check_above"}
     fields |= {"max_trials": "max_trials", "soft_limit": "soft_limit"}
-    effort = {field: options[name] for field, name in fields.items() if options.get(name) is not None}
-    limits = {f"{n}_s": options[n] for n in ("startup", "stall", "total") if options.get(n) is not None}
-    return replace(matrix, effort=replace(matrix.effort, **effort), limits=replace(matrix.limits, **limits))
+    effort = replace(matrix.effort, **_asked(options, fields))
+    limits = _asked(options, {"startup_s": "startup", "stall_s": "stall", "total_s": "total"})
+    return replace(matrix, effort=effort, limits=replace(matrix.limits, **limits))
+
+
+def _asked(options: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """The values of ``fields``, each named with the option that sets it; without those that nobody asked for."""
+    return {field: options[name] for field, name in fields.items() if options.get(name) is not None}
 
 
 def existing(path: str) -> Path:
