@@ -789,6 +789,15 @@ def test_whoever_of_the_trial_holds_the_other_end_decides(row, seen, reached):
     assert held(OTHER, *LOCKED, outside=True)[0] is False
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_undecided_program_is_told_which_of_its_helpers_can_never_go_on(moves):
+    helper = looks(pid=OTHER, parent=PID, **(BUSY if moves else {}))
+    taken = (*stacks([BLOCKED] * 3), *stacks([BLOCKED] * 3, pid=OTHER))
+    verdict = classify(silent(times=BEYOND, processes=(*looks(**SLEEPS), *helper), stacks=taken))
+    assert verdict.kind is Kind.UNRESOLVED
+    assert (f"process {OTHER} can never go on, in " in verdict.because) is not moves
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(44.0, "UNRESOLVED"), (46.0, "HANG blocked-io medium")])
 def test_an_outsider_who_was_given_the_address_of_a_service_has_a_while_to_connect(seconds, expected):
     waits = {"wchan": "", "call": "accept-own", "holders": (PID,), "outside": False}

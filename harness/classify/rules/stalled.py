@@ -132,14 +132,15 @@ def stuck_parts(case: Case) -> tuple[Verdict, ...]:
     on by itself is certain all the same.
     """
     job = job_of_case(case)
+    return tuple(_waiting_verdict(case, one, _cause(case, job, one.pid, one), Confidence.HIGH) for one in stuck(job))
+
+
+def stuck(job: Job) -> list[Standing]:
+    """The processes beside those that train which can never go on, each where a chain of waits ends."""
     live = job.alive()
     ends = {culprit(job.stand, pid).pid for pid in job.stand if pid not in live and pid not in job.leaders}
-    stuck = (job.stand[pid] for pid in sorted(ends - live.keys()) if job.stand[pid].samples)
-    return tuple(
-        _waiting_verdict(case, one, _cause(case, job, one.pid, one), Confidence.HIGH)
-        for one in stuck
-        if _stacks_agree(one, job)
-    )
+    standings = [job.stand[pid] for pid in sorted(ends - live.keys())]
+    return [one for one in standings if one.samples and _stacks_agree(one, job)]
 
 
 def _endless(job: Job, one: Standing) -> LoopSample | None:

@@ -19,7 +19,7 @@ from harness.classify.facts import (
     watched_out,
 )
 from harness.classify.rules.busy import LONGER, healthy_silence_s
-from harness.classify.rules.stalled import stalled
+from harness.classify.rules.stalled import stalled, stuck
 from harness.classify.signs import asleep, memory_moves, stacks_move
 from harness.classify.views import (
     alike,
@@ -79,7 +79,7 @@ def unresolved(case: Case) -> Verdict:
         return _of_ranks(case, absent, waiters)
     one = job_of_case(case).leader
     parts = [silence(case) if stopped_by_limit(case) else _ending(case)]
-    parts += _groups(case, one)
+    parts += [*_groups(case, one), *_stuck_helpers(case)]
     return conclude(
         case,
         Kind.UNRESOLVED,
@@ -186,6 +186,18 @@ def _for_stuck(case: Case, one: Standing | None) -> list[str]:
     if yardstick is not None and case.evidence.silence_s > LONGER * yardstick[0]:
         signs.append(f"the longest healthy silence is {yardstick[0]:.2f} s ({yardstick[1]})")
     return signs
+
+
+def _stuck_helpers(case: Case) -> list[str]:
+    """The processes below those that train that can never go on, which another may yet see, and end."""
+    if not stopped_by_limit(case):
+        return []
+    helpers = stuck(job_of_case(case))
+    if not helpers:
+        return []
+    processes = "process" if len(helpers) == 1 else "processes"
+    pids = ", ".join(in_words(one.pid) for one in helpers)
+    return [f"{processes} {pids} can never go on, in {_place(helpers[0])}; whoever waits for that may yet end it"]
 
 
 def _missing(case: Case, one: Standing | None) -> list[str]:
