@@ -182,8 +182,13 @@ def _in_a_file(frames: Iterable[Frame]) -> Frame | None:
 
 
 def _begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:
-    """The Python frames of a thread less ``<module> (<string>:1)``, by which multiprocessing starts a child."""
+    """The Python frames of a thread less ``<module> (<string>:1)``, by which multiprocessing starts a child.
+
+    Of a child that it forks, less those that its parent was in when it did.
+    """
     python = python_frames(thread)
+    forks = (depth for depth, frame in enumerate(python) if frame.file.endswith("/multiprocessing/popen_fork.py"))
+    python = python[: next((depth for depth in forks if bare(python[depth]) == "_launch"), len(python))]
     started = len(python) > 1 and python[-1].file == "<string>" and "/multiprocessing/" in python[-2].file
     return python[:-1] if started else python
 

@@ -21,7 +21,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
-from harness.reading.frames import bare, best_thread, is_own, native_samples, package, python_frames, same_stacks
+from harness.reading.frames import (
+    bare,
+    best_thread,
+    is_own,
+    native_samples,
+    own_frame,
+    package,
+    python_frames,
+    same_stacks,
+)
 from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import (
     ASLEEP,
@@ -272,7 +281,21 @@ def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
     for look in looks:
         if look.undisturbed_since in by_id:
             woke |= _woken(by_id[look.undisturbed_since], look)
-    return frozenset(thread.tid for thread in looks[-1].threads if thread.timed) - woke
+    sleepers = [thread for thread in looks[-1].threads if thread.timed and not _outlasts_its_limit(looks, thread)]
+    return frozenset(thread.tid for thread in sleepers) - woke
+
+
+def _outlasts_its_limit(looks: Sequence[ProcessState], thread: ThreadState) -> bool:
+    """Whether a thread was seen in one wait for twice as long as that may last: it woke, and began the same anew."""
+    if thread.limit_s is None:
+        return False
+    since_s = looks[-1].t_s
+    for look in reversed(looks):
+        before = look.thread.get(thread.tid)
+        if before is None or before.wchan != thread.wchan or before.state not in ASLEEP:
+            break
+        since_s = look.t_s
+    return looks[-1].t_s - since_s > 2 * thread.limit_s
 
 
 def _woken(first: ProcessState, last: ProcessState) -> set[int]:
@@ -575,10 +598,14 @@ def _first_come(chances: Iterable[Chance], live: Mapping[int, Chance], helpful: 
 def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
     """Where the chain of waits that begins at ``start`` ends: whoever waits for no process, or closes a circle.
 
-    Not an idle worker that closes it by asking for work: then it is the last that waits for more than an answer.
+    Not an idle worker that closes it by asking for work: then it is the last that waits for more than an answer, and in
+    code of the program's own, where one of them does.
     """
     path = [stand[start]]
     while others := path[-1].depends_on & stand.keys() - {one.pid for one in path}:
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
         path.append(min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid)))
-    return next((one for one in reversed(path) if not one.asks), path[-1])
+    waits = [one for one in reversed(path) if not one.asks] or path[-1:]
+    own = [one for one in waits if one.thread is not None and own_frame(one.thread) is not None]
+    closes_a_circle = bool(path[-1].depends_on & {one.pid for one in path})
+    return own[0] if own and closes_a_circle else waits[0]

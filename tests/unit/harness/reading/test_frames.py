@@ -117,6 +117,15 @@ def test_the_line_by_which_multiprocessing_starts_a_child_is_not_the_programs():
     assert (own_frame(typed), telling_frame(typed)) == (line, line)
 
 
+def test_what_a_forked_child_has_of_its_parent_is_not_where_it_is():
+    lib, line = "/opt/lib/python3.11/multiprocessing", python("<module>", "/src/train.py", 8)
+    below = (python("_bootstrap", f"{lib}/process.py"), python("Popen._launch", f"{lib}/popen_fork.py"), line)
+    idle = python("get", f"{lib}/queues.py", 365)
+    work = python("clean", "/src/clean.py", 4)
+    stacks = [ThreadStack(tid=1, name="", frames=(top, *below)) for top in (idle, work)]
+    assert [(own_frame(one), telling_frame(one)) for one in stacks] == [(None, idle), (work, work)]
+
+
 def test_a_line_that_a_reader_can_open_is_named_before_one_that_was_made_up():
     """As a manager's proxies are: ``get (<string>:2)``, called by the program."""
     made_up, caller = python("get", "<string>", 2), python("main", "/src/train.py", 10)

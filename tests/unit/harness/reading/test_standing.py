@@ -9,7 +9,7 @@ import pytest
 
 from harness.classify.rules.stalled import _may_wake
 from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.reading.standing import alive, standing, standings
+from harness.reading.standing import Chance, alive, culprit, standing, standings
 
 PARENT, CHILD = 100, 120
 LOCK = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
@@ -217,3 +217,37 @@ def test_a_thread_of_a_package_that_wakes_may_call_what_it_was_given(file, calls
 @pytest.mark.parametrize(("function", "has"), [("LocalTimerServer._watchdog_loop", True), ("run", False)])
 def test_a_function_that_is_called_watchdog_is_one(function, has):
     assert beside(f"{SITE}/torch/distributed/elastic/timer/api.py", function).has_a_watchdog is has
+
+
+@pytest.mark.parametrize(("limit_s", "moves", "asks"), [(0.9, False, True), (1.1, False, False), (0.9, True, False)])
+def test_whoever_is_in_a_wait_for_longer_than_twice_its_limit_began_it_anew(limit_s, moves, asks):
+    """A loader asks its workers every five seconds: on a busy machine no look may be near the moment when it wakes."""
+    frame = Frame(function="_try_get_data", file="/venv/torch/utils/data/dataloader.py", line=1291)
+    thread = ThreadStack(tid=PARENT, name="", frames=(frame,))
+    stacks = [
+        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(thread,))
+        for n in range(3)
+    ]
+    for_batch = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "limit_s": limit_s}
+    seen = looks(PARENT, for_batch)
+    if moves:
+        elsewhere = replace(seen[1].threads[0], wchan="futex_do_wait")
+        seen[1] = replace(seen[1], threads=(elsewhere,))
+    one = standing(seen, stacks, job_pids=frozenset({PARENT, CHILD}), children=frozenset({CHILD}))
+    assert one.asks is asks
+
+
+@pytest.mark.parametrize(("circle", "place", "named"), [
+    (True, "/opt/lib/python3.11/multiprocessing/queues.py", PARENT),
+    (True, "/src/clean.py", CHILD),
+    (False, "/opt/lib/python3.11/multiprocessing/queues.py", CHILD),
+])  # fmt: skip
+def test_of_a_circle_whoever_waits_in_the_programs_own_code_is_named(circle, place, named):
+    """A pool whose worker was killed: what waits for work in its place closes the circle, and is not to blame."""
+    stand = {}
+    for pid, other, file in ((PARENT, CHILD, "/src/train.py"), (CHILD, PARENT, place)):
+        thread = ThreadStack(tid=pid, name="", frames=(Frame(function="f", file=file, line=2),))
+        who = frozenset({other}) if circle or pid == PARENT else frozenset[int]()
+        one = standing(looks(pid, LOCK), [], job_pids=frozenset({PARENT, CHILD}))
+        stand[pid] = replace(one, thread=thread, chances=(Chance(how="", who=who),))
+    assert culprit(stand, PARENT).pid == named
