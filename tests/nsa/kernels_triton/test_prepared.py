@@ -84,7 +84,7 @@ def test_a_kept_launch_is_made_once_for_each_shape():
     assert len(made) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_reaches_the_driver_is_what_triton_would_have_sent():
     pytest.importorskip("triton.experimental.gluon")
     paths = os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")])
