@@ -91,7 +91,7 @@ class NothingToShowError(StoreError):
 
 
 class JournalError(StoreError):
-    """A journal that contradicts itself or belongs to another question."""
+    """A journal that contradicts itself, or was begun by other code or on another machine."""
 
     help = "Start afresh without --resume, or look at the journal: one JSON object per line."
 

@@ -7,8 +7,8 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
 - *It gets on* (``progress``): a whole number of a frame that stays on the stack only grows from sample to sample. With
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
 - *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, or
-  only sleeps until a name changes that nothing in it sets; its condition holds whatever its own numbers become; or it
-  depends on nothing but locals that are the same in every sample. Then no patience is needed.
+  only sleeps until a name, or an event, changes that nothing in it sets; its condition holds whatever its own numbers
+  become; or it depends on nothing but locals that are the same in every sample. Then no patience is needed.
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
@@ -213,12 +213,17 @@ def _plain_names(source: str) -> frozenset[str]:
     """The names that all statements of a file, wherever they stand, give constants or add constants to."""
     tree = tree_of(source)
     nodes = list(ast.walk(tree)) if tree is not None else []
-    constants: set[str] = set()
-    plainly = _fitting_targets(nodes, _is_number)
+    return _names_of(nodes, _is_number)
+
+
+def _names_of(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> frozenset[str]:
+    """The names that all statements, wherever they stand, give only what ``fits``."""
+    targets = _fitting_targets(nodes, fits)
+    fitting: set[str] = set()
     other: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            (constants if id(node) in plainly else other).add(node.id)
+            (fitting if id(node) in targets else other).add(node.id)
         elif isinstance(node, ast.alias):
             other.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.arg):
@@ -227,7 +232,7 @@ def _plain_names(source: str) -> frozenset[str]:
             other.add(node.name or "")
         elif isinstance(node, ast.MatchMapping):
             other.add(node.rest or "")
-    return frozenset(constants - other) if "*" not in other else frozenset()
+    return frozenset(fitting - other) if "*" not in other else frozenset()
 
 
 @lru_cache(maxsize=16)
@@ -270,22 +275,16 @@ def _events(source: str) -> frozenset[str]:
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "threading":
             news.update(f"{name.asname or name.name}()" for name in node.names if name.name == "Event")
-    made = _fitting_targets(nodes, lambda value: value is not None and ast.unparse(value) in news)
-    events: set[str] = set()
-    others = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    for target in (*_stored(nodes, ast.Name), *_stored(nodes, ast.Attribute)):
-        (events if id(target) in made else others).add(_last_name(target))
-    for node in nodes:
-        if isinstance(node, _NAMED):
-            others.add(node.name or "")
-        elif isinstance(node, ast.alias):
-            others.add((node.asname or node.name).partition(".")[0])
-    dotted = {ast.unparse(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
-    return frozenset(name for name in dotted if name.rpartition(".")[2] in events - others)
 
+    def is_new(value: ast.expr | None) -> bool:
+        return value is not None and ast.unparse(value) in news
 
-def _last_name(target: ast.Name | ast.Attribute) -> str:
-    return target.attr if isinstance(target, ast.Attribute) else target.id
+    made = _fitting_targets(nodes, is_new)
+    attributes = {target.attr for target in _stored(nodes, ast.Attribute)}
+    for target in _stored(nodes, ast.Attribute):
+        if id(target) not in made:
+            attributes.discard(target.attr)
+    return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes}
 
 
 def _is_simple(one: ast.ClassDef) -> bool:

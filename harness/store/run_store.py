@@ -312,8 +312,8 @@ class RunStore:
         if mismatches:
             listed = "\n  ".join(mismatches)
             raise JournalError(
-                f"{self.run_dir} belongs to another question, and its trials may not be counted with yours:\n"
-                f"  {listed}\nLeave --resume out to start a new run, or give the options it was begun with."
+                f"{self.run_dir} was begun on other things, and its trials may not be counted with new ones:\n"
+                f"  {listed}\nLeave --resume out to start a new run, or go on where and with what it was begun."
             )
 
 

@@ -809,6 +809,15 @@ def test_whoever_awaits_the_id_of_a_communicator_never_meets_whoever_makes_anoth
     assert told(classify(seen)).startswith(verdict)
 
 
+def test_that_only_one_rank_is_known_to_make_a_communicator_does_not_make_two_of_it():
+    """Of the other no native frames could be had: it may make the same one."""
+    both = (recorded(0, *USUAL), recorded(1, *USUAL))
+    ranks = (Seen(frames=CONNECTS, **SPINS), Seen(frames=ALL_REDUCE[3:], **SPINS))
+    verdict = classify(beyond(certain(*ranks, collectives=both, world=2)))
+    assert (verdict.kind, verdict.cause) == (Kind.HANG, "collective-stuck"), verdict.because
+    assert "different groups" not in verdict.because
+
+
 @pytest.mark.parametrize(("call", "kind"), [("isend", Kind.UNRESOLVED), ("irecv", Kind.HANG)])
 def test_the_first_irecv_between_two_ranks_waits_for_an_isend(call, kind):
     ranks = [Seen(frames=calls("irecv")), Seen(frames=calls(call, line=31))]

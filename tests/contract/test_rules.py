@@ -796,6 +796,7 @@ def test_an_undecided_program_is_told_which_of_its_helpers_can_never_go_on(moves
     verdict = classify(silent(times=BEYOND, processes=(*looks(**SLEEPS), *helper), stacks=taken))
     assert verdict.kind is Kind.UNRESOLVED
     assert (f"process {OTHER} can never go on, in " in verdict.because) is not moves
+    assert any(look.id in verdict.cites for look in helper) is not moves
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(44.0, "UNRESOLVED"), (46.0, "HANG blocked-io medium")])

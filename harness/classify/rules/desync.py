@@ -25,7 +25,7 @@ from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
-from harness.reading.meeting import AWAITS_ID, ROOTED, STORE
+from harness.reading.meeting import AWAITS_ID, CONNECTS, ROOTED, STORE
 from harness.reading.ranks import late_ranks
 
 if TYPE_CHECKING:
@@ -197,13 +197,13 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     With DDP, a rank that is past the backward in which the others wait for gradients had parameters without one.
     """
     groups = alike(there)
-    calls = {replace(view.meeting, frame=None) for view in there if view.meeting is not None}
-    if len(calls) == 1:
+    calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
+    is_one_call = len(calls) == 1
+    if is_one_call and not {AWAITS_ID, CONNECTS} <= _stages(there):
         return _together(case, there)
-    called = {call.name for call in calls}
-    if called == {STORE, "init_process_group"}:
+    if {name for _, name in calls} == {STORE, "init_process_group"}:
         return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
-    on_its_way = not called.isdisjoint(ROOTED)
+    on_its_way = any(name in ROOTED for _, name in calls)
     fault, how = _fault(groups)
     unused = _past_gradients(groups)
     cause = "unused-parameter" if unused else "collective-mismatch"
@@ -215,7 +215,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
             "that rank had none"
         )
     waits = "; ".join(map(waiting, groups))
-    never = "these calls never meet" if len(called) > 1 else "they make communicators of different groups"
+    never = "they make communicators of different groups" if is_one_call else "these calls never meet"
     # Where the call was made that the others never come to: there progress stopped, and there the fault is.
     behind = min(there, key=lambda view: view.marks)
     verdict = conclude(
@@ -268,7 +268,7 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     standstill = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
     cause = "collective-stuck"
     others = _ways(there)
-    if not others and all(view.meeting is not None and view.meeting.stage == AWAITS_ID for view in there):
+    if not others and _stages(there) == {AWAITS_ID}:
         others = "each waits for another group's, and none makes one"
     if others:
         standstill += f"; {others}"
@@ -290,6 +290,11 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
         names=calls,
     )
     return replace(verdict, rank=None)
+
+
+def _stages(there: Sequence[RankView]) -> set[str]:
+    """How far the ranks are with the communicators that their calls make; "" of one of which that is not known."""
+    return {view.meeting.stage for view in there if view.meeting is not None}
 
 
 def _ways(there: Sequence[RankView]) -> str:

@@ -6,6 +6,7 @@ Also of a job that somebody else started and that was only watched: there it say
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import (
@@ -78,14 +79,21 @@ def unresolved(case: Case) -> Verdict:
     if stopped_by_limit(case) and waiters and absent:
         return _of_ranks(case, absent, waiters)
     one = job_of_case(case).leader
+    helpers = stuck(job_of_case(case)) if stopped_by_limit(case) else []
     parts = [silence(case) if stopped_by_limit(case) else _ending(case)]
-    parts += [*_groups(case, one), *_stuck_helpers(case)]
+    parts += [*_groups(case, one), *_never_go_on(helpers)]
     return conclude(
         case,
         Kind.UNRESOLVED,
         cause=_cause(case, one),
         because="; ".join(parts),
-        cites=(*(one.ids if one else ()), *_failures(case), "progress", "exit"),
+        cites=(
+            *(one.ids if one else ()),
+            *chain.from_iterable(helper.ids for helper in helpers),
+            *_failures(case),
+            "progress",
+            "exit",
+        ),
         confidence=Confidence.LOW,
     )
 
@@ -188,11 +196,8 @@ def _for_stuck(case: Case, one: Standing | None) -> list[str]:
     return signs
 
 
-def _stuck_helpers(case: Case) -> list[str]:
-    """The processes below those that train that can never go on, which another may yet see, and end."""
-    if not stopped_by_limit(case):
-        return []
-    helpers = stuck(job_of_case(case))
+def _never_go_on(helpers: Sequence[Standing]) -> list[str]:
+    """That ``helpers`` of those that train can never go on, which another may yet see, and end."""
     if not helpers:
         return []
     processes = "process" if len(helpers) == 1 else "processes"

@@ -305,6 +305,8 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         ("done = threading.Event()\ndone = mp.Event()\nwhile not done.is_set():\n    time.sleep(1)", False),
         ("done = threading.Event()\ndef f(done):\n  while not done.is_set():\n    time.sleep(1)", False),
         ("done = threading.Event()\nwhile not done.is_set():\n    time.sleep(1)\n    done = other", False),
+        ("done = threading.Event()\nfrom jobs import *\nwhile not done.is_set():\n    time.sleep(1)", False),
+        ("s.up = threading.Event()\nwhile not worker.up.is_set():\n    time.sleep(1)", False),
         ("done = threading.Event()\nwhile not done.is_set() and job.done():\n    time.sleep(1)", False),
         ("import sys\ndone = threading.Event()\nsys.settrace(f)\nwhile not done.is_set():\n    time.sleep(1)", False),
         ("while True:\n    time.sleep(1)\n    state = self.state", False),
