@@ -470,6 +470,7 @@ def main() -> int:
         how = f"`python -m bench.search_words --seed {options.seed} --searches {options.searches}`"
         told = f"At commit {commit()}, by {how}."
         kept = {"commit": commit(), "seed": options.seed, "rows": [asdict(score) for score in scores]}
+        options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "search-words.json").write_text(json.dumps(kept, indent=1) + "\n")
         (options.out / "search-words.md").write_text(
             f"# Do the sentences of a search keep their word?\n\n{told}\n\n{text}\n"
