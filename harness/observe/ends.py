@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import stat
@@ -31,6 +32,10 @@ _PRIVATE = 128
 
 _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
+
+_DELETED = " (deleted)"
+_KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
+"""What the kernel calls System V's shared memory of a key, by which any program gets it."""
 
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
@@ -142,9 +147,27 @@ class Ends:
         if at is None or "s" not in at.permissions:
             return End("futex", outside=False)
         holders = tuple(sorted(self._mapped.get(at.key, set[int]()) - {pid}))
-        # No other program can map a file that has lost its name, nor one of which nobody was told the name.
-        is_private = at.file.endswith("(deleted)") or at.file.startswith(_SEMAPHORE)
+        # No other program can map a file without a name, nor one of which nobody was told the name.
+        name = self._name_now(pid, at)
+        is_private = not name or name.startswith(_SEMAPHORE)
         return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not is_private)
+
+    def _name_now(self, pid: int, region: _Region) -> str:
+        """The name by which other programs find a piece of shared memory; empty where it has none.
+
+        The C library makes a semaphore under a name of the moment and links it to its own: the kernel calls it deleted.
+        """
+        path = region.file.removesuffix(_DELETED)
+        if path == region.file or _KEYED.match(path):
+            return path
+        folder = path.rpartition("/")[0]
+        for name in self._files.names(f"{pid}/root{folder}") if folder else ():
+            with suppress(OSError):
+                status = os.stat(f"{self._files.root}/{pid}/root{folder}/{name}", follow_symlinks=False)
+                device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+                if f"{device}:{status.st_ino}" == region.key:
+                    return f"{folder}/{name}"
+        return ""
 
     @cached_property
     def _mapped(self) -> dict[str, set[int]]:

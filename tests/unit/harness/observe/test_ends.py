@@ -230,3 +230,31 @@ def test_a_lock_in_a_file_may_be_ended_by_any_program_that_opens_it(tmp_path):
         nameless = end_of_lock(ctypes.addressof(word))
         del word
     assert (end.call, end.outside, nameless.outside) == ("futex-shared", True, False)
+
+
+@pytest.fixture
+def libc():
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sem_open.restype = libc.shmat.restype = ctypes.c_void_p
+    libc.shmdt.argtypes = [ctypes.c_void_p]
+    return libc
+
+
+def test_any_program_may_open_a_semaphore_by_its_name(libc):
+    """The C library makes it under another name and links it, so that the kernel calls it deleted while it is not."""
+    name = f"/nsa-harness-test-{ME}".encode()
+    semaphore = libc.sem_open(name, os.O_CREAT, 0o600, ctypes.c_uint(0))
+    named = end_of_lock(semaphore)
+    libc.sem_unlink(name)
+    nameless = end_of_lock(semaphore)
+    assert (named.call, named.outside, nameless.outside) == ("futex-shared", True, False)
+
+
+@pytest.mark.parametrize("key", [0, 0x4E534100 + ME % 256])
+def test_any_program_may_have_shared_memory_of_a_key(libc, key):
+    segment = libc.shmget(key, 4096, 0o1600)
+    address = libc.shmat(segment, None, 0)
+    end = end_of_lock(address)
+    libc.shmdt(address)
+    libc.shmctl(segment, 0, None)
+    assert (end.call, end.outside) == ("futex-shared", key != 0)
