@@ -30,6 +30,16 @@ def commands(program):
     return [command for command in found if re.match(rf"([A-Z_0-9]+=\S+ )*({program}) .*", command)]
 
 
+def one_of_each_kind(program):
+    """These commands, of which those are long that differ from one before them in switches alone: a minute each."""
+    kinds, params = set(), []
+    for command in commands(program):
+        kind = re.search(r"m7c_125m|train_showcase|python", command)[0]
+        params.append(pytest.param(command, marks=[pytest.mark.long] * (kind in kinds)))
+        kinds.add(kind)
+    return params
+
+
 @pytest.fixture
 def as_on_the_readmes_installation(tmp_path):
     """The environment of ``pip install .``: no datasets, network or GPU; nsa-train, python and torchrun on the path."""
@@ -101,7 +111,7 @@ def finished(process, *, is_long):
     return seen + out, error
 
 
-@pytest.mark.parametrize("command", commands("nsa-train|python"))
+@pytest.mark.parametrize("command", one_of_each_kind("nsa-train|python"))
 def test_a_command_runs_as_printed(command, tmp_path, as_on_the_readmes_installation):
     """To its end where that is a step; else to its first step, and then SIGTERM ends it in good order."""
     is_long = command.endswith("nsa-train train_showcase")
@@ -119,7 +129,7 @@ def test_a_command_runs_as_printed(command, tmp_path, as_on_the_readmes_installa
         assert '"loss": 5.5' in seen
 
 
-@pytest.mark.parametrize("command", commands("torchrun"))
+@pytest.mark.parametrize("command", one_of_each_kind("torchrun"))
 def test_a_command_of_two_ranks_runs_as_printed(command, tmp_path, as_on_the_readmes_installation):
     """To its end where one step is all; else to its first step. torchrun names the status of its ranks."""
     is_long = "m7c_125m" not in command and not command.endswith('train.steps=1"')
