@@ -202,7 +202,7 @@ def thread_of(sample: StackSample, tid: int) -> ThreadStack | None:
 
 
 def deciding_thread(sample: StackSample) -> ThreadStack | None:
-    """The thread that holds the process up: the main one, or the autograd thread it waits for inside the engine."""
+    """The thread that holds the process up: the main one, or the one it waits for in the autograd engine or to exit."""
     main = thread_of(sample, sample.pid) or next((t for t in sample.threads if t.name == "MainThread"), None)
     if main is None:
         return sample.threads[0] if sample.threads else None
@@ -212,7 +212,16 @@ def deciding_thread(sample: StackSample) -> ThreadStack | None:
         engine = [t for t in workers if any("autograd::Engine::" in frame.function for frame in t.frames)]
         workers = engine or workers
         return workers[0] if len(workers) == 1 else main
+    if _exits(main):
+        others = [thread for thread in sample.threads if thread is not main and own_frame(thread) is not None]
+        return others[0] if len(others) == 1 else main
     return main
+
+
+def _exits(main: ThreadStack) -> bool:
+    """Whether the main thread is through, and the interpreter waits for the threads that it left running."""
+    innermost = next(iter(python_frames(main)), None)
+    return innermost is not None and bare(innermost) == "_shutdown" and is_stdlib(innermost)
 
 
 def _in_engine(main: ThreadStack) -> bool:

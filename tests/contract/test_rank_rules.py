@@ -948,6 +948,60 @@ def test_of_two_ranks_the_one_that_breaks_with_the_habit_is_named_and_that_is_sa
     assert "rank 1 did otherwise, which is not what followed these operations before" in verdict.because
 
 
+def marked(*marks):
+    """A rank's marks: phase, edge and step of each, a second apart."""
+    return tuple(
+        Heartbeat(seq=i, t_s=float(i), rank=0, pid=1, phase=phase, edge=edge, step=step)
+        for i, (phase, edge, step) in enumerate(marks)
+    )
+
+
+def of_two(first, second, *, calls):
+    """Two ranks with these marks that wait for each other in ``calls``."""
+    made = certain(*calls)
+    facts = tuple(
+        replace(one, heartbeats=marks, heartbeats_total=len(marks))
+        for one, marks in zip(made.evidence.ranks, (first, second), strict=True)
+    )
+    return replace(made, evidence=replace(made.evidence, ranks=facts))
+
+
+ONE_BACKWARD = (("backward", "begin", 3), ("backward", "end", 3))
+SECOND_BEGUN = (*ONE_BACKWARD, ("backward", "begin", 3))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "cause"),
+    [
+        (ONE_BACKWARD, "collective-mismatch"),  # left the loop over micro-batches after its first
+        ((*SECOND_BEGUN, ("backward", "end", 3)), "unused-parameter"),
+        # Evaluates alone.
+        ((*ONE_BACKWARD, *(("data", edge, 4) for edge in ("begin", "end") * 4)), "collective-mismatch"),
+    ],
+)
+def test_of_several_backwards_a_rank_must_have_ended_the_one_that_the_other_is_in(theirs, cause):
+    ranks = marked(*SECOND_BEGUN), marked(*theirs)
+    verdict = classify(of_two(*ranks, calls=(WAITS_FOR_GRADIENTS, Seen(frames=BARRIER))))
+    assert (verdict.kind, verdict.cause) == (Kind.HANG, cause)
+
+
+@pytest.mark.parametrize(
+    ("stands", "rank"),
+    [
+        (("forward", "begin", 4), 1),
+        (("data", "begin", 4), 1),
+        (("data", "end", 4), None),  # as much behind the loop as in it
+        (("optim", "end", 3), None),
+    ],
+)
+def test_who_stands_between_two_steps_may_have_left_the_loop_that_the_other_is_still_in(stands, rank):
+    still_in_it = (*ONE_BACKWARD, ("data", "end", 4), ("forward", "end", 4), ("reduce", "begin", 4))
+    ranks = marked(*ONE_BACKWARD, stands), marked(*still_in_it)
+    verdict = classify(of_two(*ranks, calls=(Seen(frames=BARRIER), Seen(frames=ALL_REDUCE))))
+    assert (verdict.kind, verdict.cause, verdict.rank) == (Kind.HANG, "collective-mismatch", rank)
+    assert ("is further on" in verdict.because) == (rank is not None)
+
+
 def test_an_unused_parameter_belongs_to_the_backward_that_ended_too_early():
     verdict = classify(certain(ON_ITS_GPU, ASKS_WHO_IS_THERE, collectives=NEVER_CALLED))
     assert (verdict.cause, verdict.rank, verdict.phase, verdict.step) == ("unused-parameter", 1, "backward", 1)

@@ -32,9 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
-    from harness.core.evidence import Frame
+    from harness.core.evidence import Frame, Heartbeat
     from harness.core.verdict import Case, Verdict
     from harness.reading.desync import Divergence
+
+_WITHIN_A_STEP = frozenset({"data", "forward", "backward", "reduce", "optim"})
+"""Phases that a program which has begun one ends before it leaves the loop over its steps."""
+
+_MAY_BE_ITS_LAST = frozenset({("data", "end"), ("optim", "end")})
+"""Marks after which it may have left it: the loader had nothing more, or this was the last step."""
 
 
 def desync(case: Case) -> Verdict | None:
@@ -118,13 +124,25 @@ def _busy_device(case: Case, divergence: Divergence, views: Sequence[RankView], 
 
 def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:
     """How the missing rank's last backward ended early; empty unless the others wait for what backward launched."""
-    marks = view.facts.heartbeats
-    past = [m for m in marks if m.phase == "backward" and m.edge == "end"]
-    there = {(v.facts.last.phase, v.facts.last.step) for v in waiters if v.facts.last is not None}
-    if not past or not any(step == past[-1].step and phase in ("backward", "optim") for phase, step in there):
+    past = next((end for waiter in waiters for end in [_end_of_same_backward(view, waiter)] if end is not None), None)
+    if past is None:
         return ""
-    arrivals = [m for m in marks if m.step == past[-1].step and (m.detail or "").startswith("gradient ")]
+    arrivals = [m for m in view.facts.heartbeats if m.step == past.step and (m.detail or "").startswith("gradient ")]
     return f" (its last was {arrivals[-1].detail})" if arrivals else " and went on"
+
+
+def _end_of_same_backward(view: RankView, waiter: RankView) -> Heartbeat | None:
+    """Where ``view`` ended the backward whose gradients ``waiter`` waits for; a step may have several."""
+    last = waiter.facts.last
+    if last is None or last.phase not in ("backward", "optim"):
+        return None
+    ends, others = ([m for m in of.facts.heartbeats if _ends_backward(m, last.step)] for of in (view, waiter))
+    number = len(others) - 1 + (last.phase == "backward" and last.edge != "end")
+    return ends[number] if 0 <= number < len(ends) else None
+
+
+def _ends_backward(mark: Heartbeat, step: int | None) -> bool:
+    return (mark.phase, mark.edge, mark.step) == ("backward", "end", step)
 
 
 def _recorded(
@@ -242,10 +260,17 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
     furthest = max(view.marks for view in (*most, *odd))
     ahead = [view for view in (*most, *odd) if view.marks == furthest]
     behind = [view for view in (*most, *odd) if view.marks < furthest]
-    if not behind:
-        return [], ""
+    if not behind or not all(map(_within_a_step, behind)):
+        return [], ""  # who stands between two steps may have left the loop that the others are still in
     wait = "waits" if len(behind) == 1 else "wait"
     return ahead, f"is further on and does not make the call that {who(behind)} {wait} in"
+
+
+def _within_a_step(view: RankView) -> bool:
+    last = view.facts.last
+    if last is None or last.phase not in _WITHIN_A_STEP:
+        return False
+    return (last.phase, last.edge) not in _MAY_BE_ITS_LAST
 
 
 def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
@@ -254,7 +279,8 @@ def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
     waiters = [view for view in views if view.meeting and view.meeting.kind == "gradients"]
     if not waiters:
         return []
-    return [view for view in views if view not in waiters and view.marks > waiters[0].marks]
+    others = [view for view in views if view not in waiters]
+    return [view for view in others if _end_of_same_backward(view, waiters[0]) is not None]
 
 
 def _together(case: Case, there: Sequence[RankView]) -> Verdict:

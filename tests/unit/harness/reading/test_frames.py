@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
@@ -163,6 +165,17 @@ def test_while_main_waits_for_the_autograd_thread_that_one_decides():
     parked = ThreadStack(tid=9, name="pin", frames=(python("wait", "/opt/lib/python3.11/threading.py"),))
     assert deciding_thread(sample(main, parked, worker)) == worker
     assert deciding_thread(sample(main, parked)) == main
+
+
+def test_when_main_is_through_the_thread_that_it_left_running_decides():
+    exits = python("_shutdown", "/opt/lib/python3.11/threading.py")
+    main = ThreadStack(tid=7, name="MainThread", frames=(exits,))
+    writer = ThreadStack(tid=8, name="writer", frames=(python("_write", "/src/log.py"),))
+    parked = ThreadStack(tid=9, name="pin", frames=(python("wait", "/opt/lib/python3.11/threading.py"),))
+    assert deciding_thread(sample(main, parked, writer)) == writer
+    assert deciding_thread(sample(main, writer, replace(writer, tid=10))) == main
+    own = replace(main, frames=(python("_shutdown", "/src/log.py"),))
+    assert deciding_thread(sample(own, writer)) == own
 
 
 def test_of_two_threads_in_the_programs_own_code_the_engines_decides():
