@@ -10,11 +10,11 @@ export PYTHONPATH=$PWD:${PYTHONPATH:-} CUBLAS_WORKSPACE_CONFIG=:4096:8 TORCHINDU
 wanted="tests/gpu tests/nsa -m gpu -q --no-header -p no:cacheprovider -p no:benchmark"
 nvidia-smi -L
 workers=$(($(nproc) * 3 / 4))
-if [ "$workers" -gt 12 ]; then workers=12; fi  # 24 of them do not fit into 80 GB beside the tests beyond 32 bits
+if [ "$workers" -gt 12 ]; then workers=12; fi  # 24 of them do not fit into 80 GB
 
 tests() { CUDA_VISIBLE_DEVICES=0 timeout "${LIMIT_S:-420}" python3 -m pytest $wanted -k "$2" "${@:3}" >"$out/tests-$1.txt" 2>&1; }
-tests main "not 32_bit and not cudnn" -n "$workers" --dist worksteal --durations 12 & parts=($!)
-tests far "32_bit and not cudnn" & parts+=($!)
+# Those beyond 32 bits take 58 GB: before the others, not beside them.
+(tests far "32_bit and not cudnn"; far=$?; tests main "not 32_bit and not cudnn" -n "$workers" --dist worksteal --durations 12 && exit $far) & parts=($!)
 tests cudnn "cudnn" & parts+=($!)  # alone: cuDNN has ended processes
 if [ "${2:-}" != alone ] && [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
   CUDA_VISIBLE_DEVICES=1 timeout 400 python3 bench/attention.py --rep-ms 60 --json "$out/attention.json" --md "$out/attention.md" 2>"$out/attention.log" &
