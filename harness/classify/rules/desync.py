@@ -124,10 +124,11 @@ def _busy_device(case: Case, divergence: Divergence, views: Sequence[RankView], 
 
 def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:
     """How the missing rank's last backward ended early; empty unless the others wait for what backward launched."""
-    past = next((end for waiter in waiters for end in [_end_of_same_backward(view, waiter)] if end is not None), None)
-    if past is None:
+    past = [end for waiter in waiters if (end := _end_of_same_backward(view, waiter)) is not None]
+    if not past:
         return ""
-    arrivals = [m for m in view.facts.heartbeats if m.step == past.step and (m.detail or "").startswith("gradient ")]
+    step = past[0].step
+    arrivals = [m for m in view.facts.heartbeats if m.step == step and (m.detail or "").startswith("gradient ")]
     return f" (its last was {arrivals[-1].detail})" if arrivals else " and went on"
 
 
@@ -136,9 +137,11 @@ def _end_of_same_backward(view: RankView, waiter: RankView) -> Heartbeat | None:
     last = waiter.facts.last
     if last is None or last.phase not in ("backward", "optim"):
         return None
-    ends, others = ([m for m in of.facts.heartbeats if _ends_backward(m, last.step)] for of in (view, waiter))
-    number = len(others) - 1 + (last.phase == "backward" and last.edge != "end")
-    return ends[number] if 0 <= number < len(ends) else None
+    ends = [mark for mark in view.facts.heartbeats if _ends_backward(mark, last.step)]
+    number = sum(_ends_backward(mark, last.step) for mark in waiter.facts.heartbeats)
+    if last.phase == "backward" and last.edge != "end":
+        number += 1  # the one that it is in
+    return ends[number - 1] if 0 < number <= len(ends) else None
 
 
 def _ends_backward(mark: Heartbeat, step: int | None) -> bool:
