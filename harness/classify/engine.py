@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
+from harness.classify.signs import ended_by_exception
 from harness.core.node import PIDS
+from harness.core.verdict import Kind
 from harness.registry import Registry
 
 if TYPE_CHECKING:
@@ -88,7 +90,10 @@ def classify(case: Case) -> Verdict:
         first = replace(first, rank=None)
     also = tuple(name for name, _ in rest if name not in ALWAYS)
     because = f"{first.because}{_whereabouts(case, first.rank)}"
-    first = replace(first, rule=first.rule or name, because=because, also=also)
+    cites = first.cites
+    if first.kind is Kind.HANG and (died := ended_by_exception(case)):
+        because, cites = f"{because}; {died}", (*cites, *(log.id for log in case.evidence.logs))
+    first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
     return replace(first, alternatives=competing(case, first))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from harness.classify.facts import job_of_case, main_pid, silence_began_s, threads_slept
 from harness.classify.rules.oom import steady_growth
 from harness.core.dotted import leaves
-from harness.reading.frames import different_stacks
+from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 
 if TYPE_CHECKING:
@@ -17,8 +17,17 @@ if TYPE_CHECKING:
     from harness.core.verdict import Case
     from harness.reading.stillness import Motion
 
+_LONGEST_ERROR = 160
+
 HALF_A_CORE = 0.5
 """CPU seconds per second that are more than any polling."""
+
+_ENDED = re.compile(
+    r"^(?:Exception in (thread [^\n]+)|Process ([^\n]+)):\n"
+    r"(Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+)(?!KeyboardInterrupt)(\w[^\n]*)",
+    re.MULTILINE,
+)
+"""What Python prints of a thread that an exception ends, and multiprocessing of a process."""
 
 Sign: TypeAlias = "Callable[[Case], str]"
 """A sentence about the case, empty when it does not show this."""
@@ -185,3 +194,14 @@ def text_of(case: Case) -> str:
     """Everything that the trial said: exceptions of all ranks, then its output."""
     exceptions = [f"{result.exception}: {result.message}" for result in case.evidence.results if result.exception]
     return "\n".join([*exceptions, case.evidence.output])
+
+
+def ended_by_exception(case: Case) -> str:
+    """A thread or child of the program ended by an exception, by what it printed before we ended it."""
+    for log in case.evidence.logs:
+        if match := _ENDED.search(log.before_end):
+            thread, process, traceback, error = match.groups()
+            where = next((f" in {spell(f)}" for f in reversed(traceback_frames(traceback)) if is_own(f)), "")
+            short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
+            return f"before that {thread or f'process {process}'} had ended by an exception{where}: {short}"
+    return ""

@@ -238,13 +238,23 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTail:
-    """The end of an output stream; ``dropped_bytes`` were written beyond the bound and not kept."""
+    """The end of an output stream; ``dropped_bytes`` were written beyond the bound and not kept.
+
+    Its last ``late_bytes`` came once we had begun to end the trial.
+    """
 
     id: EvidenceId
     stream: str
     text: str
     size_bytes: int
     dropped_bytes: int = 0
+    late_bytes: int = 0
+
+    @property
+    def before_end(self) -> str:
+        """What it held before we ended the trial."""
+        data = self.text.encode()
+        return data[: max(len(data) - self.late_bytes, 0)].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

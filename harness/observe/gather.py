@@ -21,12 +21,22 @@ if TYPE_CHECKING:
     from harness.observe.runner import Runner
 
 
-def gather(run: Runner, *, silence_s: float, duration_s: float, words: Mapping[int, WorkerResult | None]) -> Evidence:
-    """The evidence as it stands now; ``words`` are the results that ranks had written before we ended them."""
+def gather(
+    run: Runner,
+    *,
+    silence_s: float,
+    duration_s: float,
+    words: Mapping[int, WorkerResult | None],
+    sizes: Mapping[str, int] | None = None,
+) -> Evidence:
+    """The evidence as it stands now.
+
+    Where we ended the trial, ``words`` are the results that its ranks had written before, ``sizes`` its output's.
+    """
     beats, sampler, devices, world = run.beats, run.sampler, run.eyes.devices, run.world()
     numbers = sorted({*beats.ranks, *run.ranks.pids, *run.ranks.ended})
     answers = read_answers(run.trial_dir, requested=run.trial.config, ranks=numbers)
-    logs = log_tails(run.trial_dir)
+    logs = log_tails(run.trial_dir, sizes)
     results = answers.results | dict(words)
     ends = torchrun_ends("\n".join(log.text for log in logs)) if run.ranks.pids else {}
     facts = tuple(

@@ -9,6 +9,7 @@ from harness.core.evidence import LogTail
 from harness.store import layout
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 TAIL_BYTES = 16_384
@@ -17,12 +18,16 @@ TAIL_BYTES = 16_384
 DROPPED = re.compile(rb"\A\[\.\.\. (\d+) bytes dropped \.\.\.\]\n")
 
 
-def log_tails(trial_dir: Path) -> tuple[LogTail, ...]:
-    """The ends of ``stdout`` and ``stderr``; a stream that was never opened is left out."""
-    return tuple(tail for stream in ("stdout", "stderr") if (tail := log_tail(trial_dir, stream)) is not None)
+def log_tails(trial_dir: Path, sizes: Mapping[str, int] | None = None) -> tuple[LogTail, ...]:
+    """The ends of ``stdout`` and ``stderr``; a stream that was never opened is left out.
+
+    ``sizes`` are those in bytes that they had when we began to end the trial, None if we did not.
+    """
+    tails = (log_tail(trial_dir, stream, size=(sizes or {}).get(stream)) for stream in ("stdout", "stderr"))
+    return tuple(tail for tail in tails if tail is not None)
 
 
-def log_tail(trial_dir: Path, stream: str) -> LogTail | None:
+def log_tail(trial_dir: Path, stream: str, *, size: int | None = None) -> LogTail | None:
     """The end of one stream; None when there is no such file.
 
     ``size_bytes`` is what the trial wrote in all, ``dropped_bytes`` what the supervisor could not keep of it.
@@ -33,12 +38,14 @@ def log_tail(trial_dir: Path, stream: str) -> LogTail | None:
     dropped, tail = split_tail(_read(layout.output_tail(trial_dir, stream)) or b"")
     # With bytes lost between the two, the end of the head does not belong before the tail.
     text = tail if dropped else head + tail
+    written = len(head) + dropped + len(tail)
     return LogTail(
         id=f"log-{stream}",
         stream=stream,
         text=text[-TAIL_BYTES:].decode(errors="replace"),
-        size_bytes=len(head) + dropped + len(tail),
+        size_bytes=written,
         dropped_bytes=dropped,
+        late_bytes=written - (written if size is None else size),
     )
 
 

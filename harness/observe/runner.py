@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.ports import WatchedJob
@@ -18,6 +18,7 @@ from harness.observe.answers import steps_wanted
 from harness.observe.census import Census
 from harness.observe.gather import gather, word_of
 from harness.observe.heartbeat import Heartbeats
+from harness.observe.logs import log_tails
 from harness.observe.oom import OomKills
 from harness.observe.progress import Taps
 from harness.observe.ranks import RankEnd, Ranks
@@ -27,7 +28,7 @@ from harness.reading import pace
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from harness.core.evidence import Evidence, WorkerResult
@@ -287,8 +288,10 @@ class Runner:
             self.tell(note=self.last_note(stop))
         duration_s, silence_s = self.age_s(), self.silence_s()
         # What it says once we have ended it, or one rank of it, is our doing.
-        words = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()} if stop is not None else {}
+        words, sizes = dict[int, "WorkerResult | None"](), None
         if stop is not None:
+            words = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
+            sizes = {log.stream: log.size_bytes for log in log_tails(self.trial_dir)}
             self.look_after()
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
         if stop is None:
@@ -297,7 +300,7 @@ class Runner:
         for reader in (self.taps, self.beats, self.ranks):
             reader.close()
         outcome = self.outcome(stop, cleanup=cleanup, duration_s=duration_s)
-        return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, words=words)
+        return outcome, self.evidence(silence_s=silence_s, duration_s=duration_s, words=words, sizes=sizes)
 
     def last_note(self, stop: Step) -> str:
         """What is said when the watch is over."""
@@ -354,9 +357,9 @@ class Runner:
             t_s=self.age_s(),
         )
 
-    def evidence(self, *, silence_s: float, duration_s: float, words: Mapping[int, WorkerResult | None]) -> Evidence:
-        """Everything that was seen; ``words`` are the results that ranks had written before we ended them."""
-        return gather(self, silence_s=silence_s, duration_s=duration_s, words=words)
+    def evidence(self, **facts: Any) -> Evidence:
+        """Everything that was seen; ``facts`` are those that ``gather`` asks for."""
+        return gather(self, **facts)
 
     def age_s(self) -> float:
         """Seconds since the trial's start."""

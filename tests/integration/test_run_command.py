@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,12 +34,23 @@ def wait_for_news(lock):
 wait_for_news(threading.Lock())
 """
 
+FEEDS = """
+import queue, threading
+def feed(rows):
+    for row in rows:
+        print(row["label"], flush=True)
+rows = queue.Queue()
+threading.Thread(target=feed, args=([{"label": 1}, {}],), name="feeder").start()
+rows.get()
+"""
+
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "counts.py").write_text(COUNTS)
     (tmp_path / "waits.py").write_text(WAITS)
+    (tmp_path / "feeds.py").write_text(FEEDS)
     return tmp_path
 
 
@@ -100,6 +112,17 @@ def test_a_hang_is_told_within_seconds_and_ended_with_its_place(place):
     assert "rank 0" not in page
     again = CliRunner().invoke(main, ["classify", str(folder(place))])
     assert (again.exit_code, again.stdout.split()[-1]) == (0, "same"), again.output
+
+
+def test_of_a_hang_it_is_said_that_a_thread_had_ended_by_an_exception(place):
+    """Whoever waits for what a thread would have given wants to read why it is gone, and not only where it waits."""
+    done = run("feeds.py", options=("--startup", "5s"))
+
+    assert done.stdout.startswith("HANG (deadlock): <module> (feeds.py:8)"), done.output
+    words = " ".join(done.stdout.split())
+    ended = r"before that thread feeder had ended by an exception in feed \(\S*feeds.py:5\): KeyError: 'label'"
+    assert re.search(ended, words), words
+    assert re.search(ended, (folder(place) / "report.md").read_text())
 
 
 def test_ranks_that_were_given_another_environment_are_found_all_the_same(place):

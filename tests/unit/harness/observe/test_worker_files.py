@@ -86,6 +86,16 @@ def test_lost_middle_is_counted_and_never_papered_over(tmp_path):
     assert (log.text, log.size_bytes, log.dropped_bytes) == ("end\n", 104, 90)
 
 
+def test_what_came_once_we_had_begun_to_end_the_trial_is_told_apart(tmp_path):
+    layout.output(tmp_path, "stdout").write_text("one\n")
+    sizes = {log.stream: log.size_bytes for log in log_tails(tmp_path)}
+    layout.output(tmp_path, "stdout").write_text("one\ntwo\n")
+    (log,) = log_tails(tmp_path, sizes)
+    assert (log.before_end, log.text) == ("one\n", "one\ntwo\n")
+    (not_ended_by_us,) = log_tails(tmp_path)
+    assert not_ended_by_us.before_end == "one\ntwo\n"
+
+
 def test_only_the_end_of_long_output_is_evidence_and_broken_text_is_no_error(tmp_path):
     layout.output(tmp_path, "stdout").write_bytes(b"\xff" * 100_000)
     log = log_tail(tmp_path, "stdout")
