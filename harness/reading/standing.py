@@ -311,9 +311,9 @@ def _woken(first: ProcessState, last: ProcessState) -> set[int]:
 def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
     """Every process of the job that was looked at since ``since_s``, by PID; ranks are not related yet."""
     looks: dict[int, list[ProcessState]] = {}
+    earlier: dict[int, list[ProcessState]] = {}
     for look in evidence.processes:
-        if look.t_s > since_s:
-            looks.setdefault(look.pid, []).append(look)
+        (looks if look.t_s > since_s else earlier).setdefault(look.pid, []).append(look)
     samples: dict[int, list[StackSample]] = {}
     for sample in evidence.stacks:
         if sample.t_s > since_s and sample.threads:
@@ -331,7 +331,12 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
             below.setdefault(own[-1].parent, set()).add(pid)
     job_pids = frozenset(still_there)
     stand = {
-        pid: standing(looks[pid], samples.get(pid, []), job_pids=job_pids, children=frozenset(below.get(pid, ())))
+        pid: standing(
+            with_calls(looks[pid], earlier=earlier.get(pid, ())),
+            samples.get(pid, []),
+            job_pids=job_pids,
+            children=frozenset(below.get(pid, ())),
+        )
         for pid in sorted(job_pids)
     }
     onlookers = frozenset(pid for pid, one in stand.items() if one.only_looks_on)
@@ -360,7 +365,6 @@ def standing(
     children: frozenset[int] = frozenset(),
 ) -> Standing:
     """One process by its own looks and samples; ``job_pids`` are the PIDs of the job, ``children`` its own children."""
-    looks = with_calls(looks)
     last = looks[-1]
     dumps_s = dump_times(samples)
     latest = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])

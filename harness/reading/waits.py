@@ -160,15 +160,16 @@ _ANYWHERE = "anywhere"
 """In place of the kernel function of a sleep: some kernels do not say where one that was interrupted goes on."""
 
 
-def with_calls(looks: Sequence[ProcessState]) -> tuple[ProcessState, ...]:
+def with_calls(looks: Sequence[ProcessState], *, earlier: Sequence[ProcessState] = ()) -> tuple[ProcessState, ...]:
     """The same looks; the last names the call of each thread where the kernel only says that it goes on with one.
 
     Then the call is that of an earlier look in the same place of the kernel, or the sleep that the thread was in before.
-    Only waits with a limit are gone on with in a futex; a poll is in any case.
+    Only waits with a limit are gone on with in a futex; a poll is in any case. Whoever was stopped in an ``earlier``
+    silence, and has been in that call ever since, never shows it again.
     """
     if all(thread.call != RESTART for thread in looks[-1].threads):
         return tuple(looks)
-    calls = _latest_calls(looks)
+    calls = {**_never_left((*earlier, *looks)), **_latest_calls(looks)}
     last = looks[-1]
     threads = tuple(_with_call(t, calls.get((t.tid, t.wchan)) or calls.get((t.tid, _ANYWHERE))) for t in last.threads)
     return (*looks[:-1], replace(last, threads=threads))
@@ -184,6 +185,18 @@ def _latest_calls(looks: Sequence[ProcessState]) -> dict[tuple[int, str], Thread
             if thread.call in _SLEEPS:
                 calls[thread.tid, _ANYWHERE] = thread
     return calls
+
+
+def _never_left(looks: Iterable[ProcessState]) -> dict[tuple[int, str], ThreadState]:
+    """The call in which each thread was last, if all later looks find it going on with one in the same place."""
+    calls: dict[int, ThreadState] = {}
+    for look in looks:
+        for thread in look.threads:
+            if thread.call != RESTART:
+                calls[thread.tid] = thread
+            elif thread.tid in calls and calls[thread.tid].wchan != thread.wchan:
+                del calls[thread.tid]
+    return {(thread.tid, thread.wchan): thread for thread in calls.values()}
 
 
 def _with_call(thread: ThreadState, before: ThreadState | None) -> ThreadState:

@@ -10,6 +10,7 @@ import pytest
 from harness.classify.rules.stalled import _may_wake
 from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
 from harness.reading.standing import Chance, alive, culprit, standing, standings
+from harness.reading.waits import RESTART
 
 PARENT, CHILD = 100, 120
 LOCK = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
@@ -184,6 +185,18 @@ def test_who_merely_looks_on_gives_no_lock_back_that_processes_share_but_may_wri
     sample = replace(sample, onlookers=(CHILD,) if looking else (), actors=() if looking else (CHILD,))
     evidence = Evidence(processes=(*waiting, *looks(CHILD, NAP, parent=PARENT)), stacks=(sample,), steps_wanted=0)
     assert (PARENT in alive(standings(evidence, since_s=0.0))) is goes_on
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_call_that_an_earlier_silence_interrupted_is_known_by_its_looks_before_that(asked_before):
+    """``mp.spawn`` waits in one poll while its ranks live; a dump during their start makes the kernel repeat that."""
+    poll = {"wchan": "do_sys_poll", "call": "poll", "timed": False, "holders": (CHILD,), "outside": False}
+    before = looks(PARENT, poll)[:1] if asked_before else []
+    repeated = [replace(look, t_s=look.t_s + 60.0) for look in looks(PARENT, {"wchan": "do_sys_poll", "call": RESTART})]
+    child = [replace(look, t_s=look.t_s + 60.0) for look in looks(CHILD, FROM_PARENT, parent=PARENT)]
+    evidence = Evidence(processes=(*before, *repeated, *child), stacks=(), steps_wanted=0)
+    outside = any(chance.ender is not None for chance in standings(evidence, since_s=50.0)[PARENT].chances)
+    assert outside is not asked_before
 
 
 def beside(file, function):

@@ -155,6 +155,15 @@ def test_a_call_that_is_gone_on_with_is_the_one_of_an_earlier_look_at_the_same_p
     assert last.threads == (before,)
 
 
+def test_whoever_was_stopped_in_an_earlier_silence_is_in_the_call_that_it_never_left():
+    poll = replace(BLOCKED, wchan="do_sys_poll", call="poll", timed=False, on="a pipe", holders=(8,), outside=False)
+    after = replace(poll, call=RESTART, timed=None, on="", holders=(), outside=None)
+    moved = replace(BLOCKED, wchan="anon_pipe_read", call="pipe-read", timed=False)
+    assert with_calls((look(after),), earlier=(look(poll), look(after)))[-1].threads == (poll,)
+    for earlier in ((look(poll), look(moved)), (look(poll), look(replace(after, wchan="futex_do_wait")))):
+        assert with_calls((look(after),), earlier=earlier)[-1].threads == (after,)
+
+
 @pytest.mark.parametrize(("kernel", "timed"), [("futex_do_wait", True), ("do_sys_poll", None)])
 def test_without_an_earlier_look_only_a_lock_is_known_to_have_a_limit(kernel, timed):
     elsewhere = replace(BLOCKED, wchan="anon_pipe_read", call="pipe-read", timed=False)
