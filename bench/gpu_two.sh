@@ -15,7 +15,7 @@ keep() {
 part() {
   local limit command
   case $1 in
-    tests) limit=330 command=(bench/gpu_tests.sh "$work/tests" alone) ;;
+    tests) limit=500 command=(bench/gpu_tests.sh "$work/tests" alone) ;;
     law) limit=250 command=(python3 bench/diagnosis_gpu.py "$work/law" --part law --budget-s 235) ;;
     one) limit=170 command=(python3 bench/diagnosis_gpu.py "$work/one" --part one --budget-s 160) ;;
     blind_one) limit=130 command=(python3 -m harness selftest gpu-spin gpu-compile --gpu --rounds 2 --no-limits --keep "$work/blind") ;;

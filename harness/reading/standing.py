@@ -330,9 +330,11 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
             still_there.add(pid)
             below.setdefault(own[-1].parent, set()).add(pid)
     job_pids = frozenset(still_there)
+    # Who could end a call was asked of those that were there: a process that came later may have inherited a pipe.
+    newest_s = max(((earlier.get(pid) or looks[pid])[0].t_s for pid in job_pids), default=0.0)
     stand = {
         pid: standing(
-            with_calls(looks[pid], earlier=earlier.get(pid, ())),
+            with_calls(looks[pid], earlier=[look for look in earlier.get(pid, ()) if look.t_s >= newest_s]),
             samples.get(pid, []),
             job_pids=job_pids,
             children=frozenset(below.get(pid, ())),
