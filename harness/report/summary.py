@@ -189,7 +189,7 @@ def _failed_alike(evidence: Evidence | None) -> bool:
 
 
 def place_of(record: TrialRecord | None, run_dir: Path) -> PlaceToLook:
-    """``acquire_forever (harness/specimens/backward_deadlock.py:23)``, or what there is in its place."""
+    """``acquire_forever (harness/specimens/backward_deadlock.py:32)``, or what there is in its place."""
     if record is None:
         return PlaceToLook(text="no line to look at")
     try:
