@@ -65,7 +65,9 @@ class Ranks:
     ) -> None:
         self.pids: dict[int, int] = {}
         self.world = 0
-        self._inner: dict[int, tuple[int, int | None]] = {}
+        self._claims: dict[tuple[int, int | None], int] = {}
+        """By what each process calls itself and when it began: the rank that it has by its last word, the latest last."""
+        self._here: dict[tuple[int, int | None], int] = {}
         self._outer = outer
         self.ended: dict[int, RankEnd] = {}
         self.begun_s: dict[int, float] = {}
@@ -79,15 +81,22 @@ class Ranks:
                 self._take(json.loads(line))
             except (ValueError, TypeError, KeyError):
                 self.unreadable += 1
-        for rank, (pid, started) in tuple(self._inner.items()):
-            outer = self._outer(pid, started)
+        for process in self._claims.keys() - self._here.keys():
+            outer = self._outer(*process)
             if outer is not None:  # a process that began a moment ago may not be in the list yet
-                self.pids[rank] = outer
-                del self._inner[rank]
+                self._here[process] = outer
+        self.pids.update((rank, self._here[process]) for process, rank in self._claims.items() if process in self._here)
 
     def close(self) -> None:
         """Give the file back."""
         self._reader.close()
+
+    def _claim(self, rank: int, process: tuple[int, int | None]) -> None:
+        """A process has one rank, the last that it says: until it joins a group it may take itself for rank 0."""
+        before = self._claims.pop(process, rank)
+        if before != rank and process in self._here and self.pids.get(before) == self._here[process]:
+            del self.pids[before]
+        self._claims[process] = rank
 
     def _take(self, row: dict[str, Any]) -> None:
         rank, t_s = int(row["rank"]), float(row["t"]) - self._started_s
@@ -95,7 +104,7 @@ class Ranks:
             self.begun_s[rank] = t_s
             self.ended.pop(rank, None)  # of an attempt before, which its launcher began anew
             started = row.get("started")
-            self._inner[rank] = int(row["pid"]), None if started is None else int(started)
-            self.world = max(self.world, int(row.get("world", 0)), len(self._inner | self.pids))
+            self._claim(rank, (int(row["pid"]), None if started is None else int(started)))
+            self.world = max(self.world, int(row.get("world", 0)), len({*self._claims.values(), *self.pids}))
         elif row["event"] == "ended":
             self.ended[rank] = RankEnd(exit=Exit(code=row.get("code"), signal=row.get("signal")), t_s=t_s)

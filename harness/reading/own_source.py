@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -86,6 +87,12 @@ MAKES_FILES = frozenset({"open", "writer", "DictWriter", "Path"})
 
 _OF_LOCALS = _words("add append clear copy extend get insert pop setdefault sort update")
 """Methods that it may call on what its function made itself."""
+
+_NEW = (
+    ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.Constant, ast.JoinedStr,
+    ast.BinOp, ast.UnaryOp, ast.Compare,
+)  # fmt: skip
+"""Expressions that give what nobody else has."""
 
 _STREAMS = frozenset({"stdout", "stderr"})
 
@@ -262,11 +269,31 @@ class Scope:
 
     @cached_property
     def _made_here(self) -> frozenset[str]:
-        stored: set[str] = set()
+        """Names of the function that stand for what it made itself, and never for what somebody else has, too."""
+        stored: Counter[str] = Counter()
+        made: Counter[str] = Counter()
         for node in within(self.function):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                stored.add(node.id)
-        return frozenset(stored) - self._of_others
+            match node:
+                case ast.Name(ctx=ast.Store(), id=name):
+                    stored[name] += 1
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._is_new(value):
+                    made[name] += 1
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if self._is_new(value):
+                    made[name] += 1
+                case _:
+                    pass
+        return frozenset(name for name in stored if made[name] == stored[name]) - self._of_others
+
+    def _is_new(self, value: ast.expr) -> bool:
+        """Whether nobody else has what it gives: ``[]``, ``dict(row)``, ``time.time()``, not ``self.rows``."""
+        if not isinstance(value, ast.Call):
+            return isinstance(value, _NEW)
+        names = names_of(value.func)
+        if len(names) == 1 and names[0] not in self.file.imported:
+            return names[0] in _FUNCTIONS and names[0] not in self.file.functions
+        if names and names[0] in self.file.imported:
+            return self._is_imported(names)
+        return last_name(value.func) in _METHODS and last_name(value.func) not in self.file.functions
 
     @cached_property
     def _of_others(self) -> frozenset[str]:
@@ -335,8 +362,10 @@ class Scope:
             return self.follows(self.file.functions[name])  # whose it is, the source of one file does not tell
         if name in _METHODS or isinstance(of, ast.Constant):
             return True
-        if name in ("set", "wait"):
-            return bool(call.args or call.keywords)  # a gauge's value, and a wait with a limit: not an event's
+        if name == "set":
+            return len(call.args) + len(call.keywords) == 1  # a gauge's value: not an event, nor a key of a store
+        if name == "wait":
+            return bool(call.args or call.keywords)  # with a limit
         if name in _OF_FILES:
             is_of_a_file = isinstance(of, ast.Call) and last_name(of.func) in MAKES_FILES
             return is_of_a_file or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])

@@ -234,8 +234,12 @@ class Standing:
 
     @property
     def may_act_by_a_thread(self) -> bool:
-        """Whether a thread of the program's own, asleep for all of the silence, may yet do what others wait for."""
-        may = self.unwoken - onlookers_of(self.samples) - {self.decides}
+        """Whether a thread of the program's own may yet do what others wait for: set a key, meet them in a group.
+
+        One asleep for all of the silence, or one that wakes again and again and by its source does more than look on.
+        """
+        may = self.unwoken | (self.wakers & actors_of(self.samples))
+        may -= onlookers_of(self.samples) | {self.decides}
         return any(thread.tid in may and any(map(is_own, python_frames(thread))) for thread in self.stacks)
 
     @property

@@ -479,6 +479,12 @@ def watch_loaders(speaker: Speaker, module: "Any") -> None:
     module.DataLoader.__iter__ = watched(module.DataLoader.__iter__)
 
 
+def rank_in(args: "Sequence[object]", kwargs: "Mapping[str, object]") -> int:
+    """The rank that a call of ``init_process_group`` names, its fifth argument; -1 where it leaves that to others."""
+    rank = kwargs.get("rank", args[4] if len(args) > 4 else -1)
+    return rank if isinstance(rank, int) else -1
+
+
 def watch_groups(speaker: Speaker, module: "Any") -> None:
     """Joining a process group tells the rank; it is also where a peer that is missing is waited for."""
     import functools
@@ -488,6 +494,7 @@ def watch_groups(speaker: Speaker, module: "Any") -> None:
     @functools.wraps(original)
     def init_process_group(*args: object, **kwargs: object) -> object:
         if not is_helper():
+            speaker.joined(rank_in(args, kwargs))
             speaker.say("build", "begin", "init_process_group", step=False)
         result = original(*args, **kwargs)
         speaker.joined(module.get_rank())

@@ -200,6 +200,16 @@ def test_joining_a_group_tells_the_rank_and_where_a_peer_is_waited_for(place):
     assert "step 1" in spoken(place, 5)
 
 
+def test_the_rank_that_a_call_names_is_spoken_for_before_any_peer_is_waited_for(place):
+    """A launcher that sets no variable: the first mark of every rank was rank 0's."""
+    join = "import torch.distributed.distributed_c10d as c10d\nc10d.init_process_group(rank=5)\n"
+    run(place, join + TRAIN + "train(1)\n")
+
+    assert spoken(place, 5)[:2] == ["build begin None", "build end None"]
+    rows = [json.loads(line) for line in (place / "trial" / "ranks.jsonl").read_text().splitlines()]
+    assert {row["rank"] for row in rows} == {5}
+
+
 HELPERS = """
 import multiprocessing as mp, os, subprocess, sys
 import torch.distributed.distributed_c10d as c10d

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from harness.observe.ranks import Ranks
 from harness.store import layout
 
@@ -24,4 +26,32 @@ def test_a_rank_that_its_launcher_began_anew_has_not_ended(tmp_path):
         file.write(json.dumps(rows[2]) + "\n")
     ranks.read()
     assert (ranks.ended, ranks.begun_s, ranks.pids) == ({}, {1: 6.0}, {1: 8})
+    ranks.close()
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["read at once", "read as it comes"])
+def test_a_process_that_took_itself_for_rank_0_gives_it_back_when_it_joins_as_another(at_once, tmp_path):
+    """Ranks of a launcher that sets no variable: by ``ranks.jsonl`` both were the later one, wherever it stood."""
+    path = layout.ranks(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ranks = Ranks(tmp_path, started_s=0.0)
+    for rank, pid in ((0, 7), (0, 8), (1, 8)):
+        with path.open("a") as file:
+            file.write(json.dumps({"event": "started", "rank": rank, "pid": pid, "t": 1.0}) + "\n")
+        if not at_once:
+            ranks.read()
+    ranks.read()
+    assert (ranks.pids, ranks.world) == ({0: 7, 1: 8}, 2)
+    ranks.close()
+
+
+def test_a_rank_that_nobody_has_any_more_has_no_process(tmp_path):
+    path = layout.ranks(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ranks = Ranks(tmp_path, started_s=0.0)
+    for rank in (0, 2):
+        with path.open("a") as file:
+            file.write(json.dumps({"event": "started", "rank": rank, "pid": 8, "t": 1.0}) + "\n")
+        ranks.read()
+    assert ranks.pids == {2: 8}
     ranks.close()

@@ -146,6 +146,14 @@ ACTS = {
     "fills what others ask": "while True:\n        time.sleep(1)\n        events.append(1)",
     "writes to a child": "while True:\n        time.sleep(1)\n        child.stdin.write('x')",
     "sends a signal": "while True:\n        time.sleep(1)\n        signal.raise_signal(2)",
+    "sets a key of a store": "while rest:\n        time.sleep(1)\n    store.set('saved', 'yes')",
+    "fills another name of what others ask": (
+        "rows = self.rows\n    while True:\n        time.sleep(1)\n        rows.append(1)"
+    ),
+    "fills what it runs through": ("for rows in everybodys:\n        time.sleep(1)\n        rows.append(1)"),
+    "counts in a store of its own making": (
+        "store = torch.distributed.TCPStore('localhost', 1)\n    time.sleep(9)\n    store.add('saved', 1)"
+    ),
     "passes a barrier": "while True:\n        time.sleep(1)\n        barrier.wait()",
 }
 

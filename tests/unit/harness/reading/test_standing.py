@@ -135,14 +135,15 @@ def test_a_thread_that_waits_for_somebody_outside_may_change_what_a_loop_asks(wa
 
 
 @pytest.mark.parametrize(
-    ("file", "woke", "may"),
+    ("file", "woke", "acts", "may"),
     [
-        ("/src/train.py", 0, True),
-        ("/src/train.py", 1, False),  # it ticks: a heartbeat of the program's own
-        ("/usr/lib/python3.11/threading.py", 0, False),
+        ("/src/train.py", 0, False, True),
+        ("/src/train.py", 1, False, False),  # it ticks: a heartbeat of the program's own
+        ("/src/train.py", 1, True, True),  # it writes piece by piece, and then sets a key
+        ("/usr/lib/python3.11/threading.py", 0, False, False),
     ],
 )
-def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_has_slept_all_the_while(file, woke, may):
+def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_sleeps_all_the_while_or_acts(file, woke, acts, may):
     seen = looks(PARENT, LOCK, NAP)
     last = seen[-1].threads[1]
     woken = replace(last, voluntary_switches=last.voluntary_switches + woke)
@@ -154,6 +155,7 @@ def test_a_rank_may_yet_come_by_a_thread_of_its_program_that_has_slept_all_the_w
             threads=tuple(
                 ThreadStack(tid=tid, name="", frames=(Frame(function="f", file=at, line=1),)) for tid, at in threads
             ),
+            actors=(PARENT + 1,) if acts else (),
         )
         for n in range(3)
     ]  # fmt: skip
