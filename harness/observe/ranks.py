@@ -66,7 +66,7 @@ class Ranks:
         self.pids: dict[int, int] = {}
         self.world = 0
         self._claims: dict[tuple[int, int | None], int] = {}
-        """By what each process calls itself and when it began: the rank that it has by its last word, the latest last."""
+        """The rank of each process by its last word, the latest last; by what it calls itself, and when it began."""
         self._here: dict[tuple[int, int | None], int] = {}
         self._outer = outer
         self.ended: dict[int, RankEnd] = {}
