@@ -633,6 +633,7 @@ WAITS = {
     "something in a pipe": ("anon_pipe_read", OUTSIDE),
     "the other end of a named pipe": ("wait_for_partner", OUTSIDE),
     "another machine": ("sk_wait_data", OUTSIDE),
+    "a socket, a terminal or a change of files": ("wait_woken", OUTSIDE),
     "a socket of this machine": ("unix_stream_read_generic", OUTSIDE),
     "a connection to the program's own service": ("", OUTSIDE),
     "one of several descriptors": ("do_sys_poll", OUTSIDE),
