@@ -91,7 +91,7 @@ def classify(case: Case) -> Verdict:
     also = tuple(name for name, _ in rest if name not in ALWAYS)
     because = f"{first.because}{_whereabouts(case, first.rank)}"
     cites = first.cites
-    if first.kind is Kind.HANG and (died := ended_by_exception(case)):
+    if first.kind in (Kind.HANG, Kind.UNRESOLVED) and (died := ended_by_exception(case)):
         because, cites = f"{because}; {died}", (*cites, *(log.id for log in case.evidence.logs))
     first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
     return replace(first, alternatives=competing(case, first))

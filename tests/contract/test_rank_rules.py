@@ -1080,6 +1080,15 @@ def test_a_thread_that_waits_in_a_collective_may_be_let_go_on_by_a_rank_that_wor
     assert classify(seen).kind is kind
 
 
+def test_a_lock_whose_holder_waits_in_a_collective_for_a_rank_that_waits_in_another():
+    """The main thread of rank 0 wants the weights' lock, its saver has it and meets rank 1, which sums gradients."""
+    verdict = classify(with_a_waiting_thread(certain(IN_LOCK, REDUCES), 0, BARRIER))
+    assert (verdict.kind, verdict.cause, verdict.rank) == (Kind.HANG, "deadlock", 0)
+    assert "its thread saver waits in barrier, called from " in verdict.because
+    works = Seen(frames=WORK, state="R", cpu_share=0.99)
+    assert classify(with_a_waiting_thread(certain(IN_LOCK, works), 0, BARRIER)).kind is Kind.UNRESOLVED
+
+
 def with_a_helper(
     seen: Case,
     *,

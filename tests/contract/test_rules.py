@@ -978,6 +978,18 @@ def test_a_wait_for_a_child_that_may_go_on_is_not_a_hang(child, cause):
     assert (verdict.kind, verdict.cause) == (Kind.UNRESOLVED, cause)
 
 
+def test_an_undecided_trial_says_which_thread_an_exception_had_ended():
+    text = (
+        "Exception in thread feeder:\nTraceback (most recent call last):\n"
+        '  File "/home/me/feeds.py", line 5, in feed\n    row["label"]\nKeyError: \'label\'\n'
+    )
+    seen = in_a_child({**BUSY}, 9 * LONG)
+    verdict = classify(replace(seen, evidence=replace(seen.evidence, logs=log(text))))
+    assert verdict.kind is Kind.UNRESOLVED
+    assert "before that thread feeder had ended by an exception in feed (home/me/feeds.py:5)" in verdict.because
+    assert "log-stderr" in verdict.cites
+
+
 def test_a_wait_for_a_child_that_nobody_looked_at_is_not_a_hang():
     unseen = {"wchan": "do_wait", "call": "wait4", "children": 1}
     assert not is_hang(under_run(unseen, LONG))

@@ -51,6 +51,7 @@ from harness.reading.desync import Parting
 from harness.reading.frames import own_frame, python_frames, spell, telling_frame
 from harness.reading.gpus import gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
+from harness.reading.meeting import meeting_of
 from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import late_ranks
 from harness.reading.standing import ENDS, MESSAGES, culprit
@@ -185,8 +186,13 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     """Of the leaders that can never go on: the process where the chain of waits ends."""
     ends = {pid: culprit(job.stand, pid) for pid in never}
     own = [pid for pid in never if _is_own(ends[pid], job) and _works_for(ends[pid], pid, job)]
+    if not own and (verdict := desync(case)):
+        return verdict
     if not own:
-        return desync(case)
+        own = [pid for pid in never if _is_in_a_circle(job, pid)]
+        ends = {pid: job.stand[pid] for pid in own}
+    if not own:
+        return None
     views = {view.facts.pid: view for view in views_of(case)}
     # Of several ranks that are each stuck somewhere of their own, the one that fell silent first.
     leader = min(own, key=lambda pid: views[pid].marks if pid in views else 0)
@@ -203,7 +209,21 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
         return None
     if one.meeting is not None and one.meeting.kind == "gpu":
         return _about(case, job, leader, one, _gpu_verdict(case, one), own)
-    return _about(case, job, leader, one, _waiting_verdict(case, one, cause, confidence), own)
+    verdict = _waiting_verdict(case, one, cause, confidence)
+    verdict = replace(verdict, because=f"{verdict.because}{_met_by_a_thread(one)}")
+    return _about(case, job, leader, one, verdict, own)
+
+
+def _met_by_a_thread(one: Standing) -> str:
+    """The collective in which another thread of a stuck rank waits, which may have the lock that the rank wants."""
+    if one.meeting is not None or not one.meets_in_a_thread:
+        return ""
+    for thread in one.samples[-1].threads:
+        meeting = meeting_of(thread)
+        if meeting is not None and meeting.kind != "gpu":
+            called = f", called from {spell(meeting.frame)}" if meeting.frame is not None else ""
+            return f"; its thread {thread.name or thread.tid} waits in {meeting.name}{called}"
+    return ""
 
 
 def _works_for(one: Standing, leader: int, job: Job) -> bool:
@@ -214,6 +234,18 @@ def _works_for(one: Standing, leader: int, job: Job) -> bool:
     if job.ended_ranks and one.pid == job.stand[leader].parent:
         return False
     return not job.several or one.rank == job.stand[leader].rank
+
+
+def _is_in_a_circle(job: Job, pid: int) -> bool:
+    """Whether a rank stands in a wait of its own until other ranks go on, which wait for it: a lock, a collective."""
+    one = job.stand[pid]
+    if not _is_own(one, job):
+        return False
+    beyond, ahead = set[int](), set(one.depends_on)
+    while ahead:
+        beyond |= ahead
+        ahead = {other for at in ahead & job.stand.keys() for other in job.stand[at].depends_on} - beyond
+    return pid in beyond
 
 
 def _is_own(one: Standing, job: Job) -> bool:

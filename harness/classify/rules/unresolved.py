@@ -135,7 +135,7 @@ def _cause(case: Case, one: Standing | None) -> str:
     moved = one.motion
     if moved.still:
         if one.depends_on:
-            return "compile-stall" if _compiles(case, one.depends_on) else "waits-for-child"
+            return _what_it_waits_for(case, one)
         if any(chance.ender in (Ender.TIMER, Ender.TICKING) for chance in one.chances):
             return "timed-wait"
         return "undecided"
@@ -146,6 +146,19 @@ def _cause(case: Case, one: Standing | None) -> str:
     if moved.busy:
         return "busy"
     return "polling" if moved.main_timed else "undecided"
+
+
+def _what_it_waits_for(case: Case, one: Standing) -> str:
+    """A compiler, a child, or another process of the job: a rank, whoever started it, one that shares its lock."""
+    if _compiles(case, one.depends_on):
+        return "compile-stall"
+    stand = job_of_case(case).stand
+    for at in one.depends_on & stand.keys():
+        while at in stand:
+            at = stand[at].parent
+            if at == one.pid:
+                return "waits-for-child"
+    return "waits-for-process"
 
 
 def _compiles(case: Case, pids: frozenset[int]) -> bool:
