@@ -1093,7 +1093,9 @@ def test_a_standstill_takes_two_windows_and_three_stacks_that_agree_in_its_own_s
 
 def test_a_stopped_process_is_a_hang_once_its_limit_is_over():
     stopped = {"processes": looks(state="T", wchan="do_signal_stop", pairs=6), "stacks": stacks([IN_LOCK] * 3)}
-    assert told(classify(silent(times=BEYOND, **stopped))) == "HANG stopped high"
+    verdict = classify(silent(times=BEYOND, **stopped))
+    assert told(verdict) == "HANG stopped high"
+    assert f"process {PID} (python): state T" in verdict.because  # whom to continue
     assert classify(silent(times=BRIEF, **stopped)).kind is Kind.UNRESOLVED
 
 

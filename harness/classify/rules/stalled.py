@@ -601,7 +601,10 @@ def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | N
     if _may_be_continued(job, one) and not watched_out(case):
         return None
     in_state_t = [look.id for look in one.looks if look.state == "T"]
-    because = f"state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, for {one.stopped_s:.1f} s"
+    because = (
+        f"{_name(one)}: state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, "
+        f"for {one.stopped_s:.1f} s"
+    )
     verdict = _hang(case, one, STOPPED, because, confidence=Confidence.HIGH, cites=in_state_t)
     leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
     return _about(case, job, leader, one, verdict, [leader])
