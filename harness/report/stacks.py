@@ -22,13 +22,16 @@ WIDEST = 160
 def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     """The stack sample that the verdict cites, of the rank that it names and with native frames if there is one.
 
+    Of several processes of a rank the one that it cites first: the worker, rather than the rank that waits for it.
     Where it cites none, the last sample of a rank.
     """
     ranks = {facts.pid for facts in evidence.ranks}
     working = [s for s in evidence.stacks if s.pid in ranks] or list(evidence.stacks)
-    cited = [s for s in evidence.stacks if s.id in verdict.cites] or working[-1:]
-    of_rank = [s for s in cited if s.rank == verdict.rank]
-    return max(of_rank or cited, key=lambda sample: (sample.native, sample.t_s), default=None)
+    by_id = {sample.id: sample for sample in evidence.stacks}
+    cited = [by_id[id] for id in verdict.cites if id in by_id] or working[-1:]
+    of_rank = [s for s in cited if s.rank == verdict.rank] or cited
+    of_process = [s for s in of_rank if s.pid == of_rank[0].pid] if of_rank else []
+    return max(of_process, key=lambda sample: (sample.native, sample.t_s), default=None)
 
 
 def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:

@@ -77,6 +77,15 @@ def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names
     assert place_in(everybody, both).brief == "wait (wait.py:40)"
 
 
+def test_the_line_is_that_of_the_worker_cited_first_not_of_the_rank_that_waits_for_it(parts):
+    record, evidence = two_ranks(parts)
+    worker = dataclasses.replace(evidence.stacks[1], rank=0, pid=4200, id="stack-9", native=False)
+    rank = dataclasses.replace(evidence.stacks[0], native=True, t_s=worker.t_s + 1.0)
+    both = dataclasses.replace(evidence, stacks=(worker, rank), ranks=evidence.ranks[:1])
+    verdict = dataclasses.replace(record.verdict, kind=Kind.HANG, rank=0, cites=("stack-9", rank.id))
+    assert place_in(dataclasses.replace(record, verdict=verdict), both).brief == "next_batch (data.py:7)"
+
+
 def test_of_a_program_without_ranks_the_process_is_placed_whose_stack_decides_and_no_bystander(make_run, parts):
     record, evidence = parts["hung"](5)
     main = evidence.stacks[-1]
