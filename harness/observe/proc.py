@@ -15,6 +15,8 @@ from harness.observe.syscalls import Call, blocked_call
 from harness.reading.waits import CPU_LIMIT, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.observe.ends import Ends
     from harness.observe.job import Member
 
@@ -108,11 +110,7 @@ class Proc(Files):
 
     def states(self, pid: int) -> str:
         """One letter per thread, the main thread's first; empty when the process is gone."""
-        letters: dict[int, str] = {}
-        for tid in self._tids(pid):
-            stat = self.stat(f"{pid}/task/{tid}")
-            if stat is not None:
-                letters[tid] = stat[0]
+        letters = {tid: stat[0] for tid, stat in self._stats(pid)}
         return letters.pop(pid, "") + "".join(letters.values())
 
     def kernel_functions(self, pid: int) -> tuple[str, ...]:
@@ -143,12 +141,7 @@ class Proc(Files):
 
     def cpu_s(self, pid: int) -> float:
         """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
-        seconds: list[float] = []
-        for tid in self._tids(pid):
-            stat = self.stat(f"{pid}/task/{tid}")
-            if stat is not None:
-                seconds.append(self._cpu_s(f"{pid}/task/{tid}", stat))
-        return sum(seconds)
+        return sum(self._cpu_s(f"{pid}/task/{tid}", stat) for tid, stat in self._stats(pid))
 
     def all_cpu_s(self, pid: int) -> float | None:
         """CPU time of all its threads, ended ones included, in ticks of 10 ms: one read; None when it is gone."""
@@ -231,6 +224,13 @@ class Proc(Files):
         if schedstat and int(schedstat[0]) > 0:
             return int(schedstat[0]) / 1e9
         return (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
+
+    def _stats(self, pid: int) -> Iterator[tuple[int, list[str]]]:
+        """Each thread that is there with its ``stat``."""
+        for tid in self._tids(pid):
+            stat = self.stat(f"{pid}/task/{tid}")
+            if stat is not None:
+                yield tid, stat
 
     def _texts(self, pid: int, name: str) -> list[str]:
         """The file of each thread that is called so, empty where it cannot be read."""
