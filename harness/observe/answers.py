@@ -65,15 +65,19 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
     except JournalError as error:
         failures.append(_unreadable(layout.kernels(trial_dir), error))
     compared = read(layout.gradients(trial_dir))
-    words = {rank: word(layout.result(trial_dir, rank), f"result-{rank}") for rank in sorted({0, *ranks})}
-    alone = words[0]
+    words: dict[int, WorkerResult] = {}
+    for rank in sorted({0, *ranks}):
+        result = word(layout.result(trial_dir, rank), f"result-{rank}")
+        if result is not None:
+            words[rank] = result
+    alone = words.get(0)
     return Answers(
         config_seen=isinstance(ran, dict),
         config_differences=differences(requested, ran) if isinstance(ran, dict) else (),
         kernels=kernels,
         result=None if alone is None else replace(alone, id="result"),
         gradients=None if compared is None else from_json(GradientTruth, compared),
-        results={rank: result for rank in ranks if (result := words[rank]) is not None},
+        results={rank: words[rank] for rank in ranks if rank in words},
         failures=tuple(failures),
     )
 
@@ -84,11 +88,13 @@ def differences(requested: Mapping[str, object], ran: Mapping[str, object]) -> t
     Settings that were not requested are the target's own business and are not compared.
     """
     echo = _plain(ran)
-    return tuple(
-        f"{path}: requested {value!r}, ran {echo[path]!r}" if path in echo else f"{path}: requested {value!r}, not run"
-        for path, value in _plain(requested).items()
-        if path not in echo or echo[path] != value
-    )
+    sentences: list[str] = []
+    for path, value in _plain(requested).items():
+        if path not in echo:
+            sentences.append(f"{path}: requested {value!r}, not run")
+        elif echo[path] != value:
+            sentences.append(f"{path}: requested {value!r}, ran {echo[path]!r}")
+    return tuple(sentences)
 
 
 def steps_wanted(trial: Trial) -> int:
@@ -100,7 +106,11 @@ def steps_wanted(trial: Trial) -> int:
 
 def _plain(tree: Mapping[str, object]) -> dict[str, object]:
     """Dotted paths, with tuples as JSON has them."""
-    return {path: [*value] if isinstance(value, tuple) else value for path, value in leaves(tree).items()}
+    plain = leaves(tree)
+    for path, value in plain.items():
+        if isinstance(value, tuple):
+            plain[path] = [*value]
+    return plain
 
 
 def _unreadable(path: Path, error: Exception) -> SourceFailure:

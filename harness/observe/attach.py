@@ -22,6 +22,7 @@ from harness.observe.logs import TAIL_BYTES
 from harness.observe.proc import Proc
 from harness.observe.ranks import RankEnd
 from harness.observe.runner import Eyes, Runner
+from harness.observe.sampler import quiet
 from harness.observe.stacks.table import load_sources
 from harness.observe.watch import next_look
 from harness.reading.pace import ASKED_S
@@ -63,18 +64,22 @@ class Attached:
         """How it ended is for whoever started it to know: an Exit without code once nobody is left."""
         if self._over():
             return Exit()
-        return None if any(self._is_same(worker.member) for worker in self._job.workers) else Exit()
+        return None if any(map(self._is_same, self._job.members)) else Exit()
 
     def processes(self) -> tuple[ProcessRef, ...]:
         """Every process of the job now: what lies below its launcher, and the launcher unless it is a shell."""
         refs: dict[int, ProcessRef] = {}
-        frontier = [worker.member.pid for worker in self._job.workers if self._is_same(worker.member)]
+        frontier = [member.pid for member in self._job.members if self._is_same(member)]
         while frontier:
-            members = [m for pid in frontier if pid not in refs and (m := self._tree.get(pid)) is not None]
-            for member in members:
+            children: list[int] = []
+            for pid in frontier:
+                member = None if pid in refs else self._tree.get(pid)
+                if member is None:
+                    continue
                 if not member.ended:
                     refs[member.pid] = ProcessRef(member.pid, member.started)
-            frontier = [child for member in members for child in self._tree.children(member.pid)]
+                children += self._tree.children(member.pid)
+            frontier = children
         return tuple(refs.values())
 
     def signal(self, number: int) -> None:
@@ -112,26 +117,30 @@ class Looker(Runner):
             clock=clock,
             # The first look must come after the beginning: what came before a silence does not count in it.
             started_s=(clock.now() if began_s is None else began_s) - 0.001,
-            eyes=replace(eyes, sources=[source for source in eyes.sources if source.name != "faulthandler"]),
+            eyes=replace(eyes, sources=quiet(eyes.sources)),
             progress=lambda facts: note(str(facts["note"])) if facts.get("note") else None,
             interrupted=lambda: False,
             judge=judge,
         )
-        self._job, self._is_same, self._rounds = job, is_same, 0
-        for worker in job.workers:
-            if worker.member.rank is not None:
-                self.ranks.pids[worker.member.rank] = worker.member.pid
+        self._is_same, self._rounds = is_same, 0
+        self._members: dict[int, Member] = {}
+        for member in job.members:
+            self._members.setdefault(member.pid, member)
+            if member.rank is not None:
+                self.ranks.pids[member.rank] = member.pid
+        self.ranks.world = len(self.ranks.pids)
         for rank, _, required in job.absent:
-            if required and self.ranks.pids:
+            if not required:
+                self.ranks.world += 1
+            elif self.ranks.pids:
                 self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=0.0)
-        self.ranks.world = len(self.ranks.pids) + sum(not required for _, _, required in job.absent)
 
     def next(self, state: State) -> Step:
         """What to do next about a job that is not ours to end."""
         if self.verdict is not None and state.round_is_over:
             self._rounds += 1
         for rank, pid in self.ranks.pids.items():
-            member = next((w.member for w in self._job.workers if w.member.pid == pid), None)
+            member = self._members.get(pid)
             if member is not None and rank not in self.ranks.ended and not self._is_same(member):
                 self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=self.age_s())
         falls_due = self.verdict is not None and self.verdict.cause == TOO_EARLY and self.silence_s() < ASKED_S
@@ -155,7 +164,7 @@ class Looker(Runner):
     def evidence(self, **facts: Any) -> Evidence:
         """What was seen, with the ends of the files that the job prints into."""
         evidence = super().evidence(**facts)
-        return replace(evidence, logs=job_logs([worker.member.pid for worker in self._job.workers]))
+        return replace(evidence, logs=job_logs(tuple(self._members)))
 
 
 def job_logs(pids: Sequence[int], *, root: Path = Path("/proc")) -> tuple[LogTail, ...]:

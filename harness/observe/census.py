@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.observe.job import ProcessTable, ranks_among
+from harness.observe.job import ProcessTable, programs_among, ranks_among
 from harness.observe.procfs import Files
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class Census:
 
         None when no process of the trial does, or several do and their start does not tell them apart.
         """
-        members = self.members()
-        matches = [m for m in members.values() if m.inner == inner and started in (None, m.started)]
-        return matches[0].pid if len(matches) == 1 else None
+        members = self.members().values()
+        matches = [m.pid for m in members if m.inner == inner and started in (None, m.started)]
+        return matches[0] if len(matches) == 1 else None
 
     def ranks(self) -> dict[int, int]:
         """The ranks by what launchers told the trial's processes; empty where nobody was told one."""
@@ -66,7 +66,7 @@ class Census:
 
     def first_python(self) -> int | None:
         """The oldest Python process that is no helper: the program itself, below a shell that started it."""
-        programs = [m for m in self.members().values() if m.python and not m.helper]
+        programs = programs_among(self.members().values())
         return min(programs, key=lambda m: (m.started, m.pid)).pid if programs else None
 
     def world(self) -> int:

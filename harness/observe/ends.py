@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.observe.procfs import Files
+from harness.observe.procfs import Files, bits_of
 from harness.reading.waits import LETS_NOBODY_ON, OWN_SERVICE, SIGNAL_CALLS
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class _Region(NamedTuple):
         """Whether it is one that other processes may have, too."""
         return "s" in self.permissions and not self.key.endswith(":0")
 
+    def is_code(self) -> bool:
+        """Whether it is code of a program or a library, of which it is known which."""
+        return "x" in self.permissions and bool(self.file)
+
 
 class End(NamedTuple):
     """What a call waits for: a label for the table of waits, words, who of the trial can end it, whether others can."""
@@ -125,7 +129,7 @@ class Ends:
         if data is None:
             return ""
         if pid not in self._code:
-            self._code[pid] = [one for one in self._regions(pid) if "x" in one.permissions and one.file]
+            self._code[pid] = list(filter(_Region.is_code, self._regions(pid)))
         for (word,) in _WORD.iter_unpack(data):
             name = _file_at(word, self._code[pid])
             if name and not name.startswith(_C_LIBRARY):
@@ -138,12 +142,18 @@ class Ends:
             low, _, high = place.partition("-")
             yield _Region(int(low, 16), int(high, 16), permissions, f"{device}:{inode}", "".join(file).rstrip())
 
+    def _region_at(self, pid: int, address: int) -> _Region | None:
+        for region in self._regions(pid):
+            if region.low <= address < region.high:
+                return region
+        return None
+
     # -- memory and children
 
     def _futex(self, pid: int, call: Call) -> End:
         if call.name == "futex_waitv" or call.arguments[1] & _PRIVATE:
             return End("futex", outside=False)
-        at = next((one for one in self._regions(pid) if one.low <= call.arguments[0] < one.high), None)
+        at = self._region_at(pid, call.arguments[0])
         if at is None or "s" not in at.permissions:
             return End("futex", outside=False)
         holders = tuple(sorted(self._mapped.get(at.key, set[int]()) - {pid}))
@@ -234,7 +244,7 @@ class Ends:
 
     def _pipe(self, target: str, *, reads: bool) -> End:
         opposite = "w" if reads else "r"
-        holders = tuple(sorted({pid for pid, mode in self._open.get(target, ()) if mode in (opposite, "rw")}))
+        holders = self._holding(target, modes=(opposite, "rw"))
         what = "something in a pipe" if reads else "room in a pipe"
         return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
 
@@ -249,29 +259,35 @@ class Ends:
     def _socket(self, pid: int, inode: int) -> End:
         for table in ("tcp", "tcp6"):
             rows = [line.split() for line in self._files.lines(f"{pid}/net/{table}")[1:]]
-            row = next((row for row in rows if len(row) > 9 and row[9] == str(inode)), None)
-            if row is None:
-                continue
-            if row[3] == _CALLING:
-                return End("connect", f"an answer of {_address(row[2])}", outside=True)  # after some tries it gives up
-            if row[3] == _LISTENING:
-                return self._listener(row[1], rows)
-            peer = next((other[9] for other in rows if other[1] == row[2] and other[2] == row[1]), "0")
-            if peer == "0":
-                # Nobody has accepted it: then whoever of this machine listens there can.
-                peer = next((r[9] for r in rows if r[3] == _LISTENING and _serves(r[1], local=row[1], to=row[2])), "0")
-            holders = self._holding(f"socket:[{peer}]") if peer != "0" else ()
-            address = _address(row[2])
-            call = "socket-unix" if address.startswith(("127.", "::1", "::ffff:127.")) else "socket-inet"
-            return End(call, f"a socket to {address}", holders, outside=not holders)
+            for row in rows:
+                if len(row) > 9 and row[9] == str(inode):
+                    return self._of_tcp(row, rows)
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
-            named = next((line for line in self._files.lines(f"{pid}/net/unix") if f" {inode} " in line), "")
-            if _LISTENER in named:
+            if _LISTENER in self._line_of(pid, inode):
                 return End("socket-unix", "a connection of its own", tuple(sorted(self._parents)), outside=False)
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
+
+    def _of_tcp(self, row: Sequence[str], rows: Sequence[Sequence[str]]) -> End:
+        """A socket by its row in the kernel's table of those of TCP, of which ``rows`` are all."""
+        if row[3] == _CALLING:
+            return End("connect", f"an answer of {_address(row[2])}", outside=True)  # after some tries it gives up
+        if row[3] == _LISTENING:
+            return self._listener(row[1], rows)
+        peer = _peer(row, rows)
+        holders = self._holding(f"socket:[{peer}]") if peer != "0" else ()
+        address = _address(row[2])
+        call = "socket-unix" if address.startswith(("127.", "::1", "::ffff:127.")) else "socket-inet"
+        return End(call, f"a socket to {address}", holders, outside=not holders)
+
+    def _line_of(self, pid: int, inode: int) -> str:
+        """What the kernel's table of UNIX sockets says of one; empty where it is not there."""
+        for line in self._files.lines(f"{pid}/net/unix"):
+            if f" {inode} " in line:
+                return line
+        return ""
 
     def _listener(self, address: str, rows: Sequence[Sequence[str]]) -> End:
         """Who may connect: anybody who knows the port.
@@ -291,8 +307,8 @@ class Ends:
     def _peers(self) -> dict[int, int]:
         return _unix_peers()
 
-    def _holding(self, target: str) -> tuple[int, ...]:
-        return tuple(sorted({pid for pid, _ in self._open.get(target, ())}))
+    def _holding(self, target: str, *, modes: Sequence[str] = ("r", "w", "rw")) -> tuple[int, ...]:
+        return tuple(sorted({pid for pid, mode in self._open.get(target, ()) if mode in modes}))
 
     # -- several descriptors
 
@@ -301,12 +317,17 @@ class Ends:
         descriptors = self._polled(pid, call)
         if descriptors is None:
             return End(call.name)
-        ends = [self._descriptor(pid, fd, call.name) for fd in descriptors]
-        holders = tuple(sorted({holder for end in ends for holder in end.holders}))
-        outside = any(end.outside is not False for end in ends) or not ends
-        objects = sorted({end.on for end in ends if end.on})
-        name = OWN_SERVICE if any(end.call == OWN_SERVICE for end in ends) else call.name
-        return End(name, objects[0] if len(objects) == 1 else f"one of {len(ends)} descriptors", holders, outside)
+        name, outside = call.name, not descriptors
+        objects, holders = set[str](), set[int]()
+        for fd in descriptors:
+            end = self._descriptor(pid, fd, call.name)
+            name = OWN_SERVICE if end.call == OWN_SERVICE else name
+            outside = outside or end.outside is not False
+            objects.add(end.on)
+            holders.update(end.holders)
+        objects.discard("")
+        what = objects.pop() if len(objects) == 1 else f"one of {len(descriptors)} descriptors"
+        return End(name, what, tuple(sorted(holders)), outside)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):
@@ -321,7 +342,7 @@ class Ends:
             data = self._memory(pid, pointer, (min(call.arguments[0], 1024) + 7) // 8) if pointer else b""
             if data is None:
                 return None
-            descriptors += [8 * i + bit for i, byte in enumerate(data) for bit in range(8) if byte >> bit & 1]
+            descriptors += bits_of(int.from_bytes(data, "little"))
         return descriptors
 
     def _memory(self, pid: int, address: int, size: int) -> bytes | None:
@@ -366,6 +387,20 @@ def _file_at(address: int, code: Sequence[_Region]) -> str:
     return code[index].file.rpartition("/")[2] if index >= 0 and address < code[index].high else ""
 
 
+def _peer(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The inode of the socket at the other end of a connection; 0 where it is not on this machine."""
+    for other in rows:
+        if other[1] == row[2] and other[2] == row[1]:
+            if other[9] != "0":
+                return other[9]
+            break
+    # Nobody has accepted it: then whoever of this machine listens there can.
+    for other in rows:
+        if other[3] == _LISTENING and _serves(other[1], local=row[1], to=row[2]):
+            return other[9]
+    return "0"
+
+
 def _serves(listening: str, *, local: str, to: str) -> bool:
     """Whether a socket that listens at ``listening`` takes a connection from ``local`` to ``to``, all as in /proc."""
     host, _, port = listening.rpartition(":")
@@ -377,8 +412,9 @@ def _serves(listening: str, *, local: str, to: str) -> bool:
 def _address(text: str) -> str:
     """``10.0.0.3:29500`` of the kernel's hexadecimal form, in which every word of four bytes is turned around."""
     host, _, port = text.partition(":")
-    words = [bytes.fromhex(host[i : i + 8])[::-1] for i in range(0, len(host), 8)]
-    raw = b"".join(words)
+    raw = b""
+    for start in range(0, len(host), 8):
+        raw += bytes.fromhex(host[start : start + 8])[::-1]
     family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
     return f"{socket.inet_ntop(family, raw)}:{int(port, 16)}"
 

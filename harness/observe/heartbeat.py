@@ -156,7 +156,8 @@ class Heartbeats:
     def read(self) -> bool:
         """Catch up with all ranks; True when there was progress."""
         before = self.last_t_s, self.marks.total, self.steps_done
-        for reader in self._all_readers():
+        self._find_files()
+        for _, reader in sorted(self._readers.items()):
             for line in reader.lines():
                 self._take(line)
         for rank, place in sorted(self._places.items()):
@@ -173,16 +174,16 @@ class Heartbeats:
         for reader in (*self._readers.values(), *self._places.values()):
             reader.close()
 
-    def _all_readers(self) -> list[LineReader]:
+    def _find_files(self) -> None:
         with os.scandir(self.trial_dir) as entries:  # ranks may start at any time
-            for name in (entry.name for entry in entries):
+            for entry in entries:
+                name = entry.name
                 if name.startswith("heartbeat_rank") and name.endswith(".jsonl") and name not in self._readers:
                     self._readers[name] = LineReader(self.trial_dir / name)
                 elif (
                     name.startswith("place_rank") and (rank := int(name.removeprefix("place_rank"))) not in self._places
                 ):
                     self._places[rank] = PlaceReader(self.trial_dir / name)
-        return [reader for _, reader in sorted(self._readers.items())]
 
     def _take(self, line: bytes) -> None:
         if not line.strip():
@@ -245,11 +246,11 @@ class Heartbeats:
             self.memory.add(MemoryMark(step=step, t_s=t_s, rank=rank_number, **of_memory))
         if "loss" in facts:
             self.facts.setdefault("first_loss", facts["loss"])
-        odd = {
-            f"first_nonfinite_{name}_step": float(step)
-            for name, value in facts.items()
-            if not math.isfinite(value) and f"first_nonfinite_{name}_step" not in self.facts
-        }
+        odd: dict[str, float] = {}
+        for name, value in facts.items():
+            first = f"first_nonfinite_{name}_step"
+            if not math.isfinite(value) and first not in self.facts:
+                odd[first] = float(step)
         self.facts.update(facts | odd)
 
     def _step_of_all(self, before: int, *, t_s: float) -> None:

@@ -86,8 +86,10 @@ class Member:
     @property
     def helper(self) -> str:
         """What kind of helper it is by its name or command line; empty for none that is known."""
-        texts = (self.command, self.argv)
-        return next((kind for pattern, kind in _HELPERS if any(map(pattern.search, texts))), "")
+        for pattern, kind in _HELPERS:
+            if pattern.search(self.command) or pattern.search(self.argv):
+                return kind
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,11 @@ class JobTree:
     workers: tuple[Worker, ...]
     absent: tuple[tuple[int, str, bool], ...] = ()
     ended: tuple[Member, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The workers' own processes."""
+        return tuple(worker.member for worker in self.workers)
 
 
 class Tree(Protocol):
@@ -169,20 +176,34 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     ranks = ranks_among(below, tree)
     if start.rank is not None:
         ranks = [m for m in ranks if m.run == start.run]
-    chosen = ranks or [m for m in below if m.python and not m.helper]
+    chosen = ranks or programs_among(below)
     if not chosen:
         raise NoJobError(f"process {pid} ({member.command}) has no Python process in its tree")
     chosen.sort(key=lambda m: (m.rank if m.rank is not None else -1, m.started, m.pid))
     worker_pids = {m.pid for m in chosen}
     workers = tuple(Worker(member=m, helpers=_helpers(m, tree, worker_pids=worker_pids)) for m in chosen)
-    # Orphans fall to process 1, and so do everybody else's.
-    ended = tuple(m for m in below if m.parent == launcher.pid != 1 and m.ended and _PYTHON_THREAD.match(m.command))
-    return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks), ended=ended)
+    return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks), ended=_uncollected(launcher, below))
 
 
 def ranks_among(members: Iterable[Member], tree: Tree) -> list[Member]:
     """Those of a job's processes that are a rank themselves, and not something that a rank has started."""
     return [m for m in members if m.python and m.rank is not None and _nearest_rank(m, tree) is None]
+
+
+def programs_among(members: Iterable[Member]) -> list[Member]:
+    """The Python processes among these that are no helpers."""
+    return [m for m in members if m.python and not m.helper]
+
+
+def _uncollected(launcher: Member, below: Iterable[Member]) -> tuple[Member, ...]:
+    """The Python children of ``launcher`` of which only the exit status is left."""
+    ended: list[Member] = []
+    for member in below:
+        # Orphans fall to process 1, and so do everybody else's.
+        is_its_own = member.parent == launcher.pid != 1
+        if is_its_own and member.ended and _PYTHON_THREAD.match(member.command):
+            ended.append(member)
+    return tuple(ended)
 
 
 def _owner(member: Member, tree: Tree) -> Member:
@@ -210,10 +231,15 @@ def _below(top: Member, tree: Tree, *, but: Callable[[Member], bool] = lambda _:
     """``top`` and every process below it, parents first, ``but`` some and what is below those."""
     members, frontier, pids = [top], [top], {top.pid}
     while frontier:
-        children = [pid for member in frontier for pid in tree.children(member.pid) if pid not in pids]
+        children: list[int] = []
+        for member in frontier:
+            children += tree.children(member.pid)
+        frontier = list[Member]()
+        for pid in children:
+            child = None if pid in pids else tree.get(pid)
+            if child is not None and not but(child):
+                frontier.append(child)
         pids.update(children)
-        members_there = (tree.get(pid) for pid in children)
-        frontier = [child for child in members_there if child is not None and not but(child)]
         members += frontier
     return members
 
@@ -245,17 +271,21 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
         return ()
     members = next(iter(runs.values()))
     world, local = members[0].world, number_in(members[0].env, ("LOCAL_WORLD_SIZE",)) or 0
-    missing = sorted(set(range(world)) - {m.rank for m in members if m.rank is not None})
+    missing = sorted(set(range(world)) - {m.rank for m in members})
     here: set[int] = set()
     for m in members:
         base = (m.rank or 0) - (number_in(m.env, ("LOCAL_RANK",)) or 0)
         here.update(range(base, base + local))
+    return tuple(_absence(rank, here) for rank in missing)
+
+
+def _absence(rank: int, here: set[int]) -> tuple[int, str, bool]:
+    """Why a rank is absent, by the ranks that launchers of this machine have started; whether it should be here."""
     if not here:
-        return tuple((rank, "is not here: it has ended, or runs below another launcher", True) for rank in missing)
-    return tuple(
-        (rank, "has ended", True) if rank in here else (rank, "is not here: it belongs to another launcher", False)
-        for rank in missing
-    )
+        return rank, "is not here: it has ended, or runs below another launcher", True
+    if rank in here:
+        return rank, "has ended", True
+    return rank, "is not here: it belongs to another launcher", False
 
 
 def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
@@ -264,20 +294,31 @@ def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
     if fields is None:
         return None
     argv = files.parts(f"{pid}/cmdline")
-    entries = (entry.partition("=") for entry in files.parts(f"{pid}/environ"))
+    env: dict[str, str] = {}
+    for entry in files.parts(f"{pid}/environ"):
+        name, _, value = entry.partition("=")
+        if name in _VARIABLES:
+            env[name] = value
     program = Path(files.link(f"{pid}/exe") or (argv[0] if argv else "")).name.removesuffix(" (deleted)")
-    inner = (line.split()[-1] for line in files.lines(f"{pid}/status") if line.startswith("NSpid:"))
     return Member(
         pid=pid,
         started=int(fields[19]),
         parent=int(fields[1]),
         state=fields[0],
+        inner=_inner(pid, files),
         command=(files.text(f"{pid}/comm") or "").strip(),
-        inner=int(next(inner, pid)),
         argv=" ".join(argv),
         python=bool(_PYTHON.match(program)),
-        env={name: value for name, _, value in entries if name in _VARIABLES},
+        env=env,
     )
+
+
+def _inner(pid: int, files: Files) -> int:
+    """The PID that a process has in its own namespace; the one that it has here where nothing tells."""
+    for line in files.lines(f"{pid}/status"):
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
 
 
 def is_same(member: Member) -> bool:

@@ -23,8 +23,12 @@ def log_tails(trial_dir: Path, sizes: Mapping[str, int] | None = None) -> tuple[
 
     ``sizes`` are those in bytes that they had when we began to end the trial, None if we did not.
     """
-    tails = (log_tail(trial_dir, stream, size=(sizes or {}).get(stream)) for stream in ("stdout", "stderr"))
-    return tuple(tail for tail in tails if tail is not None)
+    tails: list[LogTail] = []
+    for stream in ("stdout", "stderr"):
+        tail = log_tail(trial_dir, stream, size=(sizes or {}).get(stream))
+        if tail is not None:
+            tails.append(tail)
+    return tuple(tails)
 
 
 def log_tail(trial_dir: Path, stream: str, *, size: int | None = None) -> LogTail | None:

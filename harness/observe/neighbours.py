@@ -34,7 +34,9 @@ def identity(name: str, uuids: Sequence[str]) -> str:
     """What a GPU's name in CUDA_VISIBLE_DEVICES stands for: its UUID where the driver tells ``uuids``, by number."""
     if name.isdigit() and int(name) < len(uuids):
         return uuids[int(name)] or name
-    matches = [uuid for uuid in uuids if name.startswith("GPU-") and uuid.startswith(name)]
+    if not name.startswith("GPU-"):
+        return name
+    matches = [uuid for uuid in uuids if uuid.startswith(name)]
     return matches[0] if len(matches) == 1 else name
 
 
@@ -53,11 +55,11 @@ class Neighbours:
         if not numbers:
             return ""
         devices = self._nvml.see(WatchedJob(ranks={}, pids=frozenset(), world=0, trial_dir=Path(), t_s=0.0))
-        strangers = [
-            f"PID {process.pid} on GPU {sample.index}"
-            + (f" ({process.memory_bytes / 1e9:.1f} GB)" if process.memory_bytes else "")
-            for sample in devices.gpus
-            if sample.index in numbers
-            for process in sample.processes
-        ]
+        strangers: list[str] = []
+        for sample in devices.gpus:
+            if sample.index not in numbers:
+                continue
+            for process in sample.processes:
+                memory = f" ({process.memory_bytes / 1e9:.1f} GB)" if process.memory_bytes else ""
+                strangers.append(f"PID {process.pid} on GPU {sample.index}{memory}")
         return ", ".join(strangers)

@@ -9,7 +9,11 @@ class OomKills:
     """Counts from now on, over the memory control group that ``pid`` is in; 0 where there is none to read."""
 
     def __init__(self, pid: int, *, root: Path = Path("/")) -> None:
-        self._file = next((f for f in _files(pid, root=root) if _oom_kills(f) is not None), None)
+        self._file: Path | None = None
+        for file in _files(pid, root=root):
+            if _oom_kills(file) is not None:
+                self._file = file
+                break
         self._before = self._now()
 
     def since_start(self) -> int:
@@ -39,7 +43,11 @@ def _files(pid: int, *, root: Path) -> list[Path]:
 
 def _oom_kills(file: Path) -> int | None:
     try:
-        words = [line.split() for line in file.read_text().splitlines()]
+        lines = file.read_text().splitlines()
     except OSError:
         return None
-    return next((int(word[1]) for word in words if word[0] == "oom_kill"), None)
+    for line in lines:
+        words = line.split()
+        if words[0] == "oom_kill":
+            return int(words[1])
+    return None

@@ -15,6 +15,8 @@ from harness.observe.syscalls import Call, blocked_call
 from harness.reading.waits import CPU_LIMIT, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.observe.ends import Ends
     from harness.observe.job import Member
 
@@ -61,7 +63,11 @@ class Proc(Files):
         stat = self.stat(f"{pid}")
         if stat is None:
             return None
-        threads = tuple(t for tid in self._tids(pid) if (t := self._thread(pid, tid, ends)) is not None)
+        threads: list[ThreadState] = []
+        for tid in self._tids(pid):
+            thread = self._thread(pid, tid, ends)
+            if thread is not None:
+                threads.append(thread)
         counters, handled = self.fields(f"{pid}/io"), self.signals(f"{pid}", "SigCgt")
         return ProcessState(
             id=id,
@@ -69,7 +75,7 @@ class Proc(Files):
             rank=rank,
             pid=pid,
             state=stat[0],
-            threads=threads,
+            threads=tuple(threads),
             rss_bytes=int(stat[21]) * _PAGE_BYTES,
             minor_faults=int(stat[7]),
             read_bytes=int(counters.get("rchar", 0)),
@@ -104,13 +110,13 @@ class Proc(Files):
 
     def states(self, pid: int) -> str:
         """One letter per thread, the main thread's first; empty when the process is gone."""
-        letters = {tid: stat[0] for tid in self._tids(pid) if (stat := self.stat(f"{pid}/task/{tid}")) is not None}
+        letters = {tid: stat[0] for tid, stat in self._stats(pid)}
         return letters.pop(pid, "") + "".join(letters.values())
 
     def kernel_functions(self, pid: int) -> tuple[str, ...]:
         """Where in the kernel its threads sleep, one of each thread that does and may be seen."""
-        texts = (self.text(f"{pid}/task/{tid}/wchan") for tid in self._tids(pid))
-        return tuple(text.strip() for text in texts if text and text.strip() != "0")
+        texts = filter(None, self._texts(pid, "wchan"))
+        return tuple(text for text in map(str.strip, texts) if text != "0")
 
     def calls(self, pid: int) -> tuple[str, ...]:
         """The system calls that its threads are blocked in, one of each thread that is and may be seen."""
@@ -118,8 +124,7 @@ class Proc(Files):
 
     def blocked(self, pid: int) -> tuple[Call, ...]:
         """The same with their arguments."""
-        calls = (blocked_call(self.text(f"{pid}/task/{tid}/syscall") or "") for tid in self._tids(pid))
-        return tuple(call for call in calls if call is not None)
+        return tuple(filter(None, map(blocked_call, self._texts(pid, "syscall"))))
 
     def is_terminal(self, pid: int, fd: int) -> bool:
         """Whether a descriptor of a process is a terminal."""
@@ -132,12 +137,11 @@ class Proc(Files):
 
     def children(self, pid: int) -> list[str]:
         """The PIDs of its own children, those that have ended and were not waited for included."""
-        return [child for tid in self._tids(pid) for child in (self.text(f"{pid}/task/{tid}/children") or "").split()]
+        return " ".join(self._texts(pid, "children")).split()
 
     def cpu_s(self, pid: int) -> float:
         """CPU time of all its threads that are alive, seconds; 0 when the process is gone."""
-        ats = (f"{pid}/task/{tid}" for tid in self._tids(pid))
-        return sum(self._cpu_s(at, stat) for at in ats if (stat := self.stat(at)) is not None)
+        return sum(self._cpu_s(f"{pid}/task/{tid}", stat) for tid, stat in self._stats(pid))
 
     def all_cpu_s(self, pid: int) -> float | None:
         """CPU time of all its threads, ended ones included, in ticks of 10 ms: one read; None when it is gone."""
@@ -168,11 +172,18 @@ class Proc(Files):
     def pending_signals(self, pid: int) -> frozenset[int]:
         """The signals that are on their way to the process or one of its threads."""
         pending = self.signals(f"{pid}", "ShdPnd")
-        return pending.union(*(self.signals(f"{pid}/task/{tid}", "SigPnd") for tid in self._tids(pid)))
+        for tid in self._tids(pid):
+            pending |= self.signals(f"{pid}/task/{tid}", "SigPnd")
+        return pending
 
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""
-        return sum((self.stat(child) or "?")[0] == "Z" for child in self.children(pid))
+        dead = 0
+        for child in self.children(pid):
+            stat = self.stat(child)
+            if stat is not None and stat[0] == "Z":
+                dead += 1
+        return dead
 
     def _thread(self, pid: int, tid: int, ends: Ends | None) -> ThreadState | None:
         at = f"{pid}/task/{tid}"
@@ -213,6 +224,17 @@ class Proc(Files):
         if schedstat and int(schedstat[0]) > 0:
             return int(schedstat[0]) / 1e9
         return (int(stat[11]) + int(stat[12])) / _TICKS_PER_S
+
+    def _stats(self, pid: int) -> Iterator[tuple[int, list[str]]]:
+        """Each thread that is there with its ``stat``."""
+        for tid in self._tids(pid):
+            stat = self.stat(f"{pid}/task/{tid}")
+            if stat is not None:
+                yield tid, stat
+
+    def _texts(self, pid: int, name: str) -> list[str]:
+        """The file of each thread that is called so, empty where it cannot be read."""
+        return [self.text(f"{pid}/task/{tid}/{name}") or "" for tid in self._tids(pid)]
 
     def _tids(self, pid: int) -> list[int]:
         return sorted(map(int, self.names(f"{pid}/task")))

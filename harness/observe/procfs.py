@@ -60,7 +60,7 @@ class Files:
     def signals(self, at: str, kind: str) -> frozenset[int]:
         """``SigCgt``, ``SigBlk`` or ``SigIgn`` of a process, or ``SigPnd`` of a thread (``7/task/8``), by number."""
         mask = self.fields(f"{at}/status").get(kind, "0")
-        return frozenset(number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1)
+        return frozenset(bits_of(int(mask, 16), first=1))
 
     def fields(self, at: str) -> dict[str, str]:
         """The first word behind each name in a file of lines such as ``VmHWM: 4711 kB``."""
@@ -69,3 +69,8 @@ class Files:
             name, _, value = line.partition(":")
             fields[name] = next(iter(value.split()), "")
         return fields
+
+
+def bits_of(mask: int, *, first: int = 0) -> list[int]:
+    """The numbers of the bits that are set in a mask whose lowest bit has the number ``first``."""
+    return [first + bit for bit in range(mask.bit_length()) if mask >> bit & 1]

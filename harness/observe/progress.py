@@ -109,7 +109,7 @@ class Taps:
         self._pattern = re.compile(str(pattern).encode()) if pattern else None
         self._file = FileReader(os.path.expanduser(str(file))) if file else None  # noqa: PTH111 - a pattern, no path
         self._output = [OutputReader(trial_dir, stream) for stream in STREAMS]
-        self._rests = [b"" for _ in (*self._output, self._file)]
+        self._rests = [b""] * (len(self._output) + 1)
         self._has_spoken = False
         self._seq = 0
         self._rank = rank
@@ -123,14 +123,14 @@ class Taps:
             return
         self._search.poll()
         if self._pattern is not None:
-            texts = [reader.new() for reader in self._output]
+            texts = self._printed()
             texts.append((self._file.grown() or b"") if self._file else b"")
             for number, text in enumerate(texts):
                 self._match(number, text)
         elif self._file is not None:
             if self._file.grown() is not None:
                 self._mark("file", "it grew")
-        elif not self._speaks() and [text for reader in self._output if (text := reader.new())] and not idle():
+        elif not self._speaks() and any(self._printed()) and not idle():
             self._mark("output", None)
 
     def close(self) -> None:
@@ -139,15 +139,20 @@ class Taps:
             os.close(self._fd)
             self._fd = None
 
+    def _printed(self) -> list[bytes]:
+        """What is new in each stream of its output."""
+        return [reader.new() for reader in self._output]
+
     def _match(self, number: int, text: bytes) -> None:
         if not text or self._pattern is None:
             return
         *lines, rest = re.split(rb"[\r\n]+", self._rests[number] + text)
         self._rests[number] = rest[-LONGEST_LINE_BYTES:]
-        matches = [match for line in lines if (match := self._pattern.search(line))]
-        if not matches:
+        match = None
+        for one in lines:
+            match = self._pattern.search(one) or match
+        if match is None:
             return
-        match = matches[-1]
         group = match[1] if match.re.groups else None
         line = match.string.decode(errors="replace").strip()[:120]
         if group is not None and group.strip().isdigit():
@@ -196,7 +201,7 @@ class RankSearch:
         self._rest_s = min(2 * self._rest_s, LAST_SEARCH_S)
         self._next_s = now_s + self._rest_s
         members = self._census.members()
-        if any(pid in members for pid in self._ranks.values()):
+        if not members.keys().isdisjoint(self._ranks.values()):
             return
         if not self._ranks and self._path.exists():
             return  # they introduced themselves
@@ -204,12 +209,13 @@ class RankSearch:
         self._ranks = self._census.ranks() or ({0: program} if program is not None else {})
         if not self._ranks or self._ranks == {0: self._pid}:
             return  # it is what was started
-        rows = [
-            {"event": "started", "rank": rank, "pid": members[pid].inner, "started": members[pid].started, "t": now_s}
-            for rank, pid in self._ranks.items()
-        ]
+        lines = ""
+        for rank, pid in self._ranks.items():
+            member = members[pid]
+            row = {"event": "started", "rank": rank, "pid": member.inner, "started": member.started, "t": now_s}
+            lines += f"{json.dumps(row)}\n"
         with self._path.open("a") as file:
-            file.write("".join(f"{json.dumps(row)}\n" for row in rows))
+            file.write(lines)
 
 
 def _size(path: Path) -> int:

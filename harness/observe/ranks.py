@@ -44,12 +44,14 @@ def torchrun_ends(text: str) -> dict[int, Exit]:
 
     Those that it ended itself with SIGTERM, because another one had failed, are left out.
     """
-    ends = {int(m[3]): int(m[2]) for m in _TORCHRUN.finditer(text)}
-    return {
-        pid: Exit(code=code) if code >= 0 else Exit(signal=-code)
-        for pid, code in ends.items()
-        if -code != signal.SIGTERM
-    }
+    codes = {int(m[3]): int(m[2]) for m in _TORCHRUN.finditer(text)}
+    ends: dict[int, Exit] = {}
+    for pid, code in codes.items():
+        if code >= 0:
+            ends[pid] = Exit(code=code)
+        elif -code != signal.SIGTERM:
+            ends[pid] = Exit(signal=-code)
+    return ends
 
 
 class Ranks:
@@ -81,11 +83,10 @@ class Ranks:
                 self._take(json.loads(line))
             except (ValueError, TypeError, KeyError):
                 self.unreadable += 1
-        for process in self._claims.keys() - self._here.keys():
-            outer = self._outer(*process)
-            if outer is not None:  # a process that began a moment ago may not be in the list yet
-                self._here[process] = outer
-        self.pids.update((rank, self._here[process]) for process, rank in self._claims.items() if process in self._here)
+        for process, rank in self._claims.items():
+            pid = self._here[process] if process in self._here else self._outer(*process)
+            if pid is not None:  # a process that began a moment ago may not be in the list yet
+                self.pids[rank] = self._here[process] = pid
 
     def close(self) -> None:
         """Give the file back."""

@@ -23,7 +23,7 @@ from harness.observe.oom import OomKills
 from harness.observe.progress import Taps
 from harness.observe.ranks import RankEnd, Ranks
 from harness.observe.sampler import Native, Sampler
-from harness.observe.watch import ROUND, Act, State, Step, next_step
+from harness.observe.watch import ACTS, ROUND, Act, State, Step, next_step
 from harness.reading import pace
 from harness.store import layout
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from harness.observe.devices.devices import Devices
     from harness.observe.proc import Proc
 
-RECORDERS_AT = [act for _, act in ROUND].index(Act.RECORDERS)
+RECORDERS_AT = ACTS.index(Act.RECORDERS)
 """The act of a round after which the flight recorders have been asked."""
 
 ELASTIC = re.compile(r"\btorchrun\b|torch\.distributed\.(run|launch)|accelerate(\.commands\.launch| launch)")
@@ -205,10 +205,14 @@ class Runner:
     def ask(self) -> None:
         """Have the rules judge what was seen so far, as if the trial were ended now."""
         seconds, self.verdict_at_s = self.age_s(), self.silence_s()
-        words = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
+        words = self._words()
         evidence = self.evidence(silence_s=self.verdict_at_s, duration_s=seconds, words=words)
         ended = Outcome(ending=self.ending, stopped_by=StopReason.CERTAIN, duration_s=seconds)
         self.verdict = self.judge(ended, evidence)
+
+    def _words(self) -> dict[int, WorkerResult | None]:
+        """What each rank that has not ended has said by now."""
+        return {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
 
     def state(self) -> State:
         """What the watch has to know."""
@@ -290,7 +294,7 @@ class Runner:
         # What it says once we have ended it, or one rank of it, is our doing.
         words, sizes = dict[int, "WorkerResult | None"](), None
         if stop is not None:
-            words = {rank: word_of(rank, trial_dir=self.trial_dir) for rank in self.living()}
+            words = self._words()
             sizes = {log.stream: log.size_bytes for log in log_tails(self.trial_dir)}
             self.look_after()
         cleanup = self.handle.stop(grace_s=GRACE_S, clock=self.clock)
@@ -344,8 +348,9 @@ class Runner:
     def living(self) -> dict[int, int]:
         """The PID of every rank that has not ended; of a single process, its own."""
         pids = {number: rank.pid for number, rank in self.beats.ranks.items()} | self.ranks.pids
-        living = {rank: pid for rank, pid in sorted(pids.items()) if rank not in self.ranks.ended and pid}
-        return living if pids else {0: self.handle.pid}
+        if not pids:
+            return {0: self.handle.pid}
+        return {rank: pid for rank, pid in sorted(pids.items()) if rank not in self.ranks.ended and pid}
 
     def job(self) -> WatchedJob:
         """The trial as those need it who look at its devices."""

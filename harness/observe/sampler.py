@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, auto
@@ -53,6 +54,11 @@ class Native(Enum):
     ALL = auto()
 
 
+def quiet(sources: Iterable[StackSource]) -> list[StackSource]:
+    """Those of the sources that send no signal."""
+    return [source for source in sources if source.name != SIGNALLING]
+
+
 def _runs(look: ProcessState, *, but: frozenset[int]) -> set[tuple[int, int]]:
     """How often each thread has run by a look, less those that say nothing."""
     return {(thread.tid, thread.switches) for thread in look.threads if thread.tid not in but}
@@ -60,8 +66,8 @@ def _runs(look: ProcessState, *, but: frozenset[int]) -> set[tuple[int, int]]:
 
 def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
     """Whether one of these shows a process in a wait for its GPU or for other ranks."""
-    threads = map(deciding_thread, stacks)
-    return any(thread is not None and meeting_of(thread) is not None for thread in threads)
+    threads = filter(None, map(deciding_thread, stacks))
+    return any(meeting_of(thread) is not None for thread in threads)
 
 
 class Sampler:
@@ -84,7 +90,7 @@ class Sampler:
     ) -> None:
         self._census, self._trial_dir, self._clock, self._started_s = census, trial_dir, clock, started_s
         self._view, self._ranks = view, ranks
-        self._quiet = [source for source in sources if source.name != SIGNALLING]
+        self._quiet = quiet(sources)
         self._sources = sources
         self.looks: list[ProcessState] = []
         self.stacks: list[StackSample] = []
@@ -103,6 +109,7 @@ class Sampler:
         members = self._census.members()
         mains = self._mains()
         owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
+        crews = Counter(owners.values())
         ends = Ends({pid: member.parent for pid, member in members.items()})
         for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
             rank = owners[pid]
@@ -112,7 +119,7 @@ class Sampler:
                 id=f"proc-{number}",
                 t_s=self._now(),
                 rank=rank if rank is not None else -1 if len(mains) > 1 else 0,
-                children=sum(owner == rank for owner in owners.values()) - 1 if pid in mains else 0,
+                children=crews[rank] - 1 if pid in mains else 0,
                 since=self._openings.get(pid),
                 ends=ends,
             )
@@ -159,9 +166,8 @@ class Sampler:
 
     def _only_onlookers_ran(self, before: ProcessState) -> bool:
         now = self._look_again(before)
-        looks = [look for look in self.looks if look.pid == before.pid]
         stacks = self._stacks_of(before.pid)
-        behind = background(looks, stacks)
+        behind = background(self._looks_of(before.pid), stacks)
         if before.pid not in self._ranks().values():
             behind |= onlookers_of(stacks)  # a helper may look on as a whole; whoever trains may not
         return now is not None and _runs(now, but=behind) == _runs(before, but=behind)
@@ -233,13 +239,12 @@ class Sampler:
         One that burns a core in a wait, for its GPU or for other ranks, is asked whether it goes on in between: many
         short waits look like one without an end.
         """
-        asker = next((source for source in self._sources if isinstance(source, Faulthandler)), None)
-        plain = [i for i, sample in enumerate(self.stacks) if sample.pid == pid and not sample.native]
+        asker, plain = self._asker(), self._plain_stacks_of(pid)
         if asker is None or not plain:
             return
-        sample = self.stacks[plain[-1]]
+        place, sample = list(plain.items())[-1]
         lacks = lacks_variables(sample)
-        telling = lacks or bool(progress([self.stacks[i] for i in plain]))
+        telling = lacks or bool(progress(list(plain.values())))
         # The last dump may be two samples: with native frames, and without.
         if not telling and not _shows_a_meeting(self._stacks_of(pid)[-2:]):
             return
@@ -247,7 +252,14 @@ class Sampler:
         answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
         if lacks:
             sample = with_variables(sample, answer.variables, sources(sample))
-        self.stacks[plain[-1]] = replace(sample, positions=answer.positions, ran=answer.ran)
+        self.stacks[place] = replace(sample, positions=answer.positions, ran=answer.ran)
+
+    def _asker(self) -> Faulthandler | None:
+        """The source that can ask a process about itself, if it is among those of the trial."""
+        for source in self._sources:
+            if isinstance(source, Faulthandler):
+                return source
+        return None
 
     def disturbed(self) -> None:
         """Something else asked the processes for an answer: no window reaches across it."""
@@ -265,11 +277,17 @@ class Sampler:
 
     def all_looks(self) -> tuple[ProcessState, ...]:
         """Every look that was kept, in order."""
-        return (*(look for looks, _ in self._rounds.items() for look in looks), *self.looks)
+        looks: list[ProcessState] = []
+        for taken in self._rounds.items():
+            looks += taken[0]
+        return (*looks, *self.looks)
 
     def all_stacks(self) -> tuple[StackSample, ...]:
         """Every stack sample that was kept, in order."""
-        return (*(stack for _, stacks in self._rounds.items() for stack in stacks), *self.stacks)
+        stacks: list[StackSample] = []
+        for taken in self._rounds.items():
+            stacks += taken[1]
+        return (*stacks, *self.stacks)
 
     def failures(self) -> tuple[SourceFailure, ...]:
         """Each reason why a source could not be used, once."""
@@ -277,7 +295,7 @@ class Sampler:
 
     def _stands_still(self, pid: int) -> bool | None:
         """Whether a process was seen to rest, or merely to poll; None while there was no undisturbed window."""
-        moved = motion([look for look in self.looks if look.pid == pid], self._stacks_of(pid))
+        moved = motion(self._looks_of(pid), self._stacks_of(pid))
         return None if moved is None else moved.windows[-1].rests
 
     def _waits_by_python(self, pid: int) -> bool:
@@ -285,19 +303,30 @@ class Sampler:
 
         Over a GPU a rank that is still in the call makes its communicator, and how far that is no Python frame tells.
         """
-        names = {thread.name for look in self.looks if look.pid == pid for thread in look.threads}
-        if any(name.startswith(OF_A_GPU) for name in names):
-            return False
-        return _shows_a_meeting(stack for stack in self._stacks_of(pid) if not stack.native)
+        for look in self._looks_of(pid):
+            if any(thread.name.startswith(OF_A_GPU) for thread in look.threads):
+                return False
+        return _shows_a_meeting(self._plain_stacks_of(pid).values())
+
+    def _looks_of(self, pid: int) -> list[ProcessState]:
+        return [look for look in self.looks if look.pid == pid]
 
     def _stacks_of(self, pid: int) -> list[StackSample]:
         return [stack for stack in self.stacks if stack.pid == pid]
+
+    def _plain_stacks_of(self, pid: int) -> dict[int, StackSample]:
+        """Those without native frames, by their place in :attr:`stacks`."""
+        stacks = enumerate(self.stacks)
+        return {place: stack for place, stack in stacks if stack.pid == pid and not stack.native}
 
     def _with_names(self, sample: StackSample) -> StackSample:
         """Threads keep the names that a sample without native frames has told: Python's own, not the kernel's."""
         if not sample.native:
             return sample
-        names = {t.tid: t.name for s in self.stacks if s.pid == sample.pid and not s.native for t in s.threads}
+        names: dict[int, str] = {}
+        for stack in self._plain_stacks_of(sample.pid).values():
+            for thread in stack.threads:
+                names[thread.tid] = thread.name
         threads = tuple(replace(thread, name=names.get(thread.tid, thread.name)) for thread in sample.threads)
         return replace(sample, threads=threads)
 

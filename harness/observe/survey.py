@@ -7,6 +7,7 @@ dumper left stopped is continued. Looks are taken between the stack samples, so 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -50,8 +51,8 @@ class Survey:
         self._job, self._clock, self._view, self._is_same = job, clock, view, is_same
         self._neutral, self._native, self._note = neutral, native, note
         self._started_s = clock.now()
-        self._looks: dict[int, list[ProcessState]] = {w.member.pid: [] for w in job.workers}
-        self._stacks: dict[int, list[StackSample]] = {w.member.pid: [] for w in job.workers}
+        self._looks: dict[int, list[ProcessState]] = defaultdict(list)
+        self._stacks: dict[int, list[StackSample]] = defaultdict(list)
         self._refused: dict[int, str] = {}
 
     def take(self, *, samples: int) -> tuple[RankSeen, ...]:
@@ -138,15 +139,12 @@ class Survey:
         required = [row for row in self._job.absent if row[2]]
         # Which of several dead children had which rank is not to be known: their environment died with them.
         pid = self._job.ended[0].pid if len(self._job.ended) == len(required) == 1 else None
-        return tuple(
-            RankSeen(
-                rank=rank,
-                pid=pid if must else None,
-                missing="has ended; its launcher has not collected it" if must and pid else why,
-                required=must,
-            )
-            for rank, why, must in self._job.absent
-        )
+        rows: list[RankSeen] = []
+        for rank, why, must in self._job.absent:
+            dead = pid if must else None
+            missing = "has ended; its launcher has not collected it" if dead else why
+            rows.append(RankSeen(rank=rank, pid=dead, missing=missing, required=must))
+        return tuple(rows)
 
     def _now(self) -> float:
         return self._clock.now() - self._started_s

@@ -87,6 +87,9 @@ ROUND: tuple[tuple[float, Act], ...] = (
 )
 """One round: what is done, and how long after what came before it."""
 
+ACTS = tuple(act for _, act in ROUND)
+"""What is done in a round, in order."""
+
 ROUND_S = 4.2
 """What a round takes: its pauses, and a fifth of a second for each dump."""
 
@@ -193,7 +196,7 @@ def _within_round(state: State) -> Step:
     if state.rested_s < pause_s:
         # Not less than a millisecond: what rounding leaves of a pause would never be over.
         return Step(act=Act.SLEEP, seconds=min(max(pause_s - state.rested_s, 0.001), LONGEST_POLL_S))
-    is_first = Act.DUMP not in [done for _, done in ROUND[: state.position]]
+    is_first = Act.DUMP not in ACTS[: state.position]
     return Step(act=act, native=act is Act.DUMP and (_closing(state) or (state.several and not is_first)))
 
 

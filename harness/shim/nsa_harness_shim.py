@@ -253,8 +253,11 @@ def shared_memory(path: str) -> "mmap | None":
 
 def number_in(environment: "Mapping[str, str]", names: "Sequence[str]") -> "int | None":
     """What a launcher set in the first of these variables that has a number: a rank, how many there are; or None."""
-    texts = (environment.get(name, "") for name in names)
-    return next((int(text) for text in texts if text.isdecimal()), None)
+    for name in names:
+        text = environment.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return None
 
 
 def rank_by_environment() -> int:
@@ -354,15 +357,24 @@ def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[s
         code = frame.f_code
         shared = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
         own = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
-        shared.update({name: own.pop(name) for name in code.co_cellvars + code.co_freevars if name in own})
-        rows.append((len(frames) - depth, spelt(own), spelt({k: v for k, v in shared.items() if k not in own})))
+        for name in code.co_cellvars + code.co_freevars:
+            if name in own:
+                shared[name] = own.pop(name)
+        for name in own:
+            shared.pop(name, None)
+        rows.append((len(frames) - depth, spelt(own), spelt(shared)))
     return rows
 
 
 def spelt(namespace: "dict[str, Any]") -> "dict[str, str]":
     """The texts of the plain ones among these values; modules, functions and classes are left out."""
-    plain = {name: value for name, value in namespace.items() if not callable(value) and type(value) is not type(sys)}
-    return {name: text_of(value) for name, value in list(plain.items())[:MOST_ITEMS]}
+    texts: dict[str, str] = {}
+    for name, value in namespace.items():
+        if len(texts) == MOST_ITEMS:
+            break
+        if not callable(value) and type(value) is not type(sys):
+            texts[name] = text_of(value)
+    return texts
 
 
 def text_of(value: "Any") -> str:
@@ -411,11 +423,21 @@ def position(frame: "FrameType") -> "tuple[str, int, int] | None":
         if name == "self" or value is None or isinstance(value, (int, float, str, bytes)):
             continue
         for items in lists:
-            alike = [item for item in items if type(item) is type(value)]
-            place = next((i for i, item in enumerate(alike) if item is value), None)
-            if place is not None and len(alike) > 1:
-                return name, place, len(alike)
+            place, alike = place_among(items, value)
+            if place is not None and alike > 1:
+                return name, place, alike
     return None
+
+
+def place_among(items: "Sequence[Any]", value: "Any") -> "tuple[int | None, int]":
+    """The place of a value among the items of its type, None where it is not there, and how many those are."""
+    place, alike = None, 0
+    for item in items:
+        if item is value and place is None:
+            place = alike
+        if type(item) is type(value):
+            alike += 1
+    return place, alike
 
 
 def items_of(value: "Any") -> "Sequence[Any]":

@@ -11,7 +11,7 @@ from harness.specimens.catalog import Needs, Scene, specimen
 from harness.specimens.healthy import do_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import Tensor, nn
 
@@ -41,13 +41,15 @@ class LoopVariable:
 )
 def bind_late(scene: Scene) -> None:
     """Put a late-binding lambda in the place of every block that the trainer has recomputed in backward."""
-    blocks = [cast("nn.Module", block) for block in scene.state.blocks]
-    installed = [vars(block).get("forward") for block in blocks]
-    if not all(isinstance(forward, partial) for forward in installed):
-        return  # nothing is recomputed, so nothing is looked up late
-    recomputed = [cast("partial[Tensor]", forward) for forward in installed]
-    loop = LoopVariable([forward.args[0] for forward in recomputed])
-    for i, (block, forward) in enumerate(zip(blocks, recomputed, strict=True)):
+    loop = LoopVariable([])
+    recomputed: list[tuple[nn.Module, partial[Tensor]]] = []
+    for block in cast("Iterable[nn.Module]", scene.state.blocks):
+        forward = vars(block).get("forward")
+        if not isinstance(forward, partial):
+            return  # nothing is recomputed, so nothing is looked up late
+        loop.forwards.append(forward.args[0])
+        recomputed.append((block, cast("partial[Tensor]", forward)))
+    for i, (block, forward) in enumerate(recomputed):
         checkpointed = partial(forward.func, loop.run_what_the_variable_names, *forward.args[1:])
         vars(block)["forward"] = partial(_in_turn, loop, i, checkpointed)
 

@@ -76,8 +76,7 @@ class Nvml:
     def _uuids(self) -> tuple[str, ...]:
         if not self._handles:
             self._open()
-        uuids = [self._ask(self._library.nvmlDeviceGetUUID, handle) or "" for handle in self._handles]
-        return tuple(text.decode() if isinstance(text, bytes) else text for text in uuids)
+        return tuple(self._text(self._library.nvmlDeviceGetUUID, handle) for handle in self._handles)
 
     def close(self) -> None:
         """Give the library's descriptors back; a driver that does not answer keeps them."""
@@ -117,8 +116,7 @@ class Nvml:
             self._open()
         self._collect_xids()
         samples = tuple(self._sample(index, job) for index in range(len(self._handles)))
-        ours = tuple(s for s in samples if any(process.ours for process in s.processes))
-        return ours or samples
+        return tuple(filter(_is_used, samples)) or samples
 
     def _sample(self, index: int, job: WatchedJob) -> GpuSample:
         nvml, handle = self._library, self._handles[index]
@@ -126,12 +124,12 @@ class Nvml:
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
         power = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
         limit = self._ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-        name = self._ask(nvml.nvmlDeviceGetName, handle) or ""
+        name = self._text(nvml.nvmlDeviceGetName, handle)
         return GpuSample(
             id="",
             t_s=job.t_s,
             index=index,
-            name=name.decode() if isinstance(name, bytes) else name,
+            name=name,
             utilisation=None if used is None else int(used.gpu),
             memory_utilisation=None if used is None else int(used.memory),
             memory_used_bytes=None if memory is None else int(memory.used),
@@ -147,15 +145,12 @@ class Nvml:
         nvml = self._library
         rows = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
         busy = {s.pid: int(s.smUtil) for s in self._ask(nvml.nvmlDeviceGetProcessUtilization, handle, 0) or ()}
-        return tuple(
-            GpuProcess(
-                pid=row.pid,
-                ours=self._is_ours(row.pid, job),
-                memory_bytes=row.usedGpuMemory,
-                sm_percent=busy.get(row.pid),
-            )
-            for row in rows
-        )
+        processes: list[GpuProcess] = []
+        for row in rows:
+            ours, percent = self._is_ours(row.pid, job), busy.get(row.pid)
+            process = GpuProcess(pid=row.pid, ours=ours, memory_bytes=row.usedGpuMemory, sm_percent=percent)
+            processes.append(process)
+        return tuple(processes)
 
     def _is_ours(self, pid: int, job: WatchedJob) -> bool | None:
         if pid in job.pids:
@@ -170,12 +165,20 @@ class Nvml:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
             except nvml.NVMLError:  # its way to say that there is none
                 return
-            index = next((i for i in range(len(self._handles)) if self._same(self._handles[i], event.device)), 0)
-            self._xids.setdefault(index, []).append(int(event.eventData))
+            self._xids.setdefault(self._number(event.device), []).append(int(event.eventData))
 
-    def _same(self, one: Any, other: Any) -> bool:
+    def _number(self, device: Any) -> int:
+        """The place of a GPU among those that are sampled; 0 where it is not among them."""
         nvml = self._library
-        return self._ask(nvml.nvmlDeviceGetIndex, one) == self._ask(nvml.nvmlDeviceGetIndex, other)
+        for place, handle in enumerate(self._handles):
+            if self._ask(nvml.nvmlDeviceGetIndex, handle) == self._ask(nvml.nvmlDeviceGetIndex, device):
+                return place
+        return 0
+
+    def _text(self, question: Callable[..., Any], handle: Any) -> str:
+        """The answer to a question for a text; empty where there is none."""
+        text = self._ask(question, handle) or ""
+        return text.decode() if isinstance(text, bytes) else text
 
     def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
         """The answer, or None where this driver or card does not tell."""
@@ -183,6 +186,11 @@ class Nvml:
             return question(*args)
         except self._library.NVMLError:
             return None
+
+
+def _is_used(sample: GpuSample) -> bool:
+    """Whether the trial has a process on this GPU."""
+    return any(process.ours for process in sample.processes)
 
 
 def _bounded(work: Callable[[], T], *, limit_s: float) -> T:

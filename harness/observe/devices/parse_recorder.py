@@ -29,10 +29,15 @@ def parse_recorder(data: bytes, *, t_s: float, rank: int, source: str) -> Collec
     record = _json(data) if data.lstrip()[:1] == b"{" else load_plain(data)
     try:
         rows = record.get("entries", [])[-MOST_OPERATIONS:]
-        entries = [_collective(row) for row in rows]
+        entries: list[Collective] = []
+        backends: set[str] = set()
+        for row in rows:
+            entries.append(_collective(row))
+            backend, colon, _ = str(row["profiling_name"]).partition(":")
+            if colon:
+                backends.add(backend)
         if rows and _is_being_handed_over(rows[-1], entries[-1], record.get("pg_status") or {}):
             entries[-1] = replace(entries[-1], state="scheduled", done=False)
-        backends = {str(row["profiling_name"]).partition(":")[0] for row in rows if ":" in str(row["profiling_name"])}
         groups = _groups(record.get("pg_config"), entries)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"it is no flight record: {error!r}") from error

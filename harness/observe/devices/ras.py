@@ -119,9 +119,8 @@ def ask(address: tuple[str, int]) -> str:
 def parse_ras(text: str, *, t_s: float) -> RasReport:
     """The lines that complain, the ranks that are said to be missing, and how far each one came."""
     text = _ADDRESS.sub("node (hidden)", text)
-    complaints = tuple(
-        line.strip()[:300] for line in text.splitlines() if _COMPLAINT.search(line) and not _NO_COMPLAINT.search(line)
-    )
+    complaining = filter(_COMPLAINT.search, text.splitlines())
+    complaints = tuple(line.strip()[:300] for line in complaining if not _NO_COMPLAINT.search(line))
     launched = tuple((int(match[1]), int(match[2])) for match in _LAUNCHED.finditer(text))
     missing: set[int] = set()
     for match in _MISSING.finditer(text):

@@ -63,14 +63,13 @@ class FlightRecorder:
                 states[rank] = ask_server(job.trial_dir, rank, t_s=job.t_s)
             except (OSError, ValueError, http.client.HTTPException) as error:
                 reasons[rank] = f"no answer on its server ({_short(error)})"
-        by_pipe = [rank for rank in reasons if rank in job.ranks and not self._unable(rank, job)]
+        by_pipe = [rank for rank in reasons if not self._unable(rank, job)]
         states |= self._by_pipe(job, by_pipe, reasons)
-        failures = tuple(
-            SourceFailure(id="", source=self.name, reason=f"rank {rank}: {reason}")
-            for rank, reason in sorted(reasons.items())
-            if rank not in states
-        )
-        return DeviceSample(collectives=tuple(states[rank] for rank in sorted(states)), failures=failures)
+        failures: list[SourceFailure] = []
+        for rank in sorted(reasons.keys() - states.keys()):
+            reason = f"rank {rank}: {reasons[rank]}"
+            failures.append(SourceFailure(id="", source=self.name, reason=reason))
+        return DeviceSample(collectives=tuple(states[rank] for rank in sorted(states)), failures=tuple(failures))
 
     def close(self) -> None:
         """Nothing is held open between two questions."""

@@ -125,7 +125,10 @@ class Faulthandler:
     def _pair(self, pid: int) -> tuple[int, int]:
         """The signals by which this process can be asked, gently and at once."""
         handled = self._proc.signals(f"{pid}", "SigCgt")
-        return next((pair for pair in PAIRS if pair[0] in handled), PAIRS[-1])
+        for pair in PAIRS:
+            if pair[0] in handled:
+                return pair
+        return PAIRS[-1]
 
     def _gentle_first(self, pid: int) -> Iterator[int]:
         """Gently while something runs; at once if nothing does, be it after no answer to the first."""

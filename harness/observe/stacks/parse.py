@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import Frame, ThreadStack
 from harness.reading.frames import SHIM_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PYSTACK_THREAD = re.compile(r"Traceback for thread (\d+) (?:\((.*?)\) )?\[(.*?)\]")
 _PYSTACK_FRAME = re.compile(r'^[ \t]+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)', re.MULTILINE)
@@ -41,30 +44,35 @@ def pyspy_locals(text: str) -> dict[tuple[int, int], dict[str, str]]:
     variables: dict[tuple[int, int], dict[str, str]] = {}
     for thread in json.loads(text):
         tid = int(thread["os_thread_id"] or thread["thread_id"])
-        frames = [frame for frame in thread["frames"] if not str(frame["filename"]).endswith(SHIM_FILE)]
-        for index, frame in enumerate(frames):
+        for index, frame in enumerate(_rows(thread)):
             values = frame.get("locals") or ()
             variables[tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
     return variables
+
+
+def _rows(thread: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The frames of a thread as py-spy writes them, less those of our own wrappers."""
+    for frame in thread["frames"]:
+        if not str(frame["filename"]).endswith(SHIM_FILE):
+            yield frame
 
 
 def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
     return ThreadStack(
         tid=int(thread["os_thread_id"] or thread["thread_id"]),
         name=str(thread["thread_name"] or ""),
-        frames=tuple(
-            # Only native frames name the module (the shared library) they come from.
-            Frame(
-                function=str(frame["name"]),
-                file=str(frame["filename"]),
-                line=int(frame["line"]),
-                native=frame["module"] is not None,
-            )
-            for frame in thread["frames"]
-            if not str(frame["filename"]).endswith(SHIM_FILE)
-        ),
+        frames=tuple(map(_pyspy_frame, _rows(thread))),
         active=bool(thread["active"]),
         owns_gil=bool(thread["owns_gil"]),
+    )
+
+
+def _pyspy_frame(frame: dict[str, Any]) -> Frame:
+    return Frame(
+        function=str(frame["name"]),
+        file=str(frame["filename"]),
+        line=int(frame["line"]),
+        native=frame["module"] is not None,  # only native frames name the shared library that they come from
     )
 
 
@@ -138,8 +146,6 @@ def parse_faulthandler(text: str, *, pid: int) -> tuple[ThreadStack, ...]:
             frames.append(Frame(function=frame[3], file=frame[1], line=number))
     if not threads:
         raise ValueError("no threads in the output of faulthandler")
-    main = list(threads)[-1]
-    return tuple(
-        ThreadStack(tid=pid if i == main else i, name="MainThread" if i == main else "", frames=tuple(frames))
-        for i, frames in threads.items()
-    )
+    *others, (_, of_main) = threads.items()
+    stacks = [ThreadStack(tid=ident, name="", frames=tuple(frames)) for ident, frames in others]
+    return (*stacks, ThreadStack(tid=pid, name="MainThread", frames=tuple(of_main)))

@@ -75,13 +75,24 @@ def _own_locals(
     """The locals of each thread's innermost frames that are the program's own, without what every module has."""
     rows: list[FrameLocals] = []
     for thread in threads:
-        own = [depth for depth, frame in enumerate(thread.frames) if is_own(frame) and values.get((thread.tid, depth))]
+        own: list[int] = []
+        for depth, frame in enumerate(thread.frames):
+            if is_own(frame) and values.get((thread.tid, depth)):
+                own.append(depth)
         for depth in own[:MOST_FRAMES]:
-            pairs = [(name, value) for name, value in values[thread.tid, depth].items() if not name.startswith("__")]
-            variables = tuple((name, value[:LONGEST_LOCAL]) for name, value in pairs[:MOST_LOCALS])
+            variables = _short(values[thread.tid, depth])
             if variables:
                 rows.append(FrameLocals(tid=thread.tid, depth=depth, locals=variables))
     return tuple(rows)
+
+
+def _short(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The first of a frame's locals, those of every module left out, with the beginnings of their values."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in variables.items():
+        if not name.startswith("__"):
+            pairs.append((name, value[:LONGEST_LOCAL]))
+    return tuple(pairs[:MOST_LOCALS])
 
 
 def sources(sample: StackSample) -> dict[str, str]:
