@@ -81,10 +81,10 @@ def medians(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:
     """The least-squares line through ``points`` (x, y), or None with fewer than two different x."""
     n = len(points)
-    if len({x for x, _ in points}) < 2:
+    if len(dict(points)) < 2:
         return None
-    mean_x = math.fsum(x for x, _ in points) / n
-    mean_y = math.fsum(y for _, y in points) / n
+    xs, ys = zip(*points, strict=True)
+    mean_x, mean_y = math.fsum(xs) / n, math.fsum(ys) / n
     spread_x = math.fsum((x - mean_x) ** 2 for x, _ in points)
     spread_y = math.fsum((y - mean_y) ** 2 for _, y in points)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread_x
