@@ -64,10 +64,14 @@ class RunSummary:
         return f"{self.name}  {self.ending}  {self.question}"
 
 
+def folders(runs_dir: Path) -> list[Path]:
+    """The folder of every run in ``runs_dir``, by name, also of one that cannot be read."""
+    return sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
+
+
 def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
     """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
-    folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
-    return tuple(sorted(map(summary, folders), key=lambda s: s.started_at, reverse=True))
+    return tuple(sorted(map(summary, folders(runs_dir)), key=lambda s: s.started_at, reverse=True))
 
 
 def summary(folder: Path) -> RunSummary:
