@@ -151,7 +151,7 @@ def dot_lines(run_dir: Path) -> list[str]:
     """The same for Graphviz."""
     question, tried = _tried(run_dir)
     lines = ["graph cells {", "  node [shape=box, style=filled, fontname=Helvetica];"]
-    numbers = {cell: number for number, cell in enumerate(tried)}
+    numbers = dict(zip(tried, range(len(tried)), strict=True))
     for cell, records in tried.items():
         answers = _answers(records)
         colour = "#f4b6b6" if Answer.BAD in answers else "#b9e0b9" if Answer.GOOD in answers else "#e5e5e5"

@@ -148,6 +148,10 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)
     trials = len(planned.cells) * matrix.passes
+    searches: list[dict[str, str]] = []
+    for entry in matrix.searches:
+        plan = search_estimate(matrix, entry).text
+        searches.append({"name": entry.name, "kind": entry.kind.value, "plan": plan})
     return {
         "name": matrix.name,
         "description": matrix.description,
@@ -164,10 +168,7 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "trials": trials,
         "budget_seconds": matrix.effort.max_seconds,
         "budget_trials": matrix.effort.max_trials,
-        "searches": [
-            {"name": entry.name, "kind": entry.kind.value, "plan": search_estimate(matrix, entry).text}
-            for entry in matrix.searches
-        ],
+        "searches": searches,
     }
 
 

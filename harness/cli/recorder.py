@@ -90,7 +90,7 @@ def read(folder: Path) -> Folder:
     """Every dump in ``folder``; of several of one rank the one that was written last."""
     states: dict[int, CollectiveState] = {}
     left_out: list[tuple[str, str]] = []
-    files = [path for path in folder.iterdir() if path.is_file()]
+    files = filter(Path.is_file, folder.iterdir())
     for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name)):
         try:
             state = _state(path)

@@ -229,8 +229,8 @@ class _Watch:
         flushed_s = time.monotonic()
         while True:
             dirty = any(file.dirty for file in self.files)
-            ready = {fd for fd, _ in poller.poll(_QUIET_MS if dirty else None)}
-            for fd in ready & self.pipes.keys():
+            ready = dict(poller.poll(_QUIET_MS if dirty else None))
+            for fd in ready.keys() & self.pipes.keys():
                 if not self.drain(fd, limit=_PIPE_BYTES):
                     poller.unregister(fd)
                     del self.pipes[fd]

@@ -380,11 +380,15 @@ def _stacks(sample: StackSample) -> list[str]:
 
     out: list[str] = []
     for thread in sample.threads:
-        own = [frame for frame in thread.frames if not is_noise(frame) and not frame.native and not _of_pytest(frame)]
+        own = tuple(filter(_is_own, thread.frames))
         name = "MainThread" if thread.tid == sample.pid else thread.name or str(thread.tid)
         out.append(f"  process {sample.pid}, thread {name}:")
-        out += [f"    {line}" for line in lines(replace(thread, frames=tuple(own))).splitlines()]
+        out += [f"    {line}" for line in lines(replace(thread, frames=own)).splitlines()]
     return out
+
+
+def _is_own(frame: Frame) -> bool:
+    return not (is_noise(frame) or frame.native or _of_pytest(frame))
 
 
 def _of_pytest(frame: Frame) -> bool:

@@ -83,7 +83,7 @@ def _with_answer(row: RunSummary) -> RunSummary:
     """``row`` with what its report says; not with what a report said before the run went on."""
     with suppress(StoreError):
         claims = read_object(layout.report(row.directory, "claims.json"))
-        if all(claims.get(name, getattr(row, name)) == getattr(row, name) for name in ("ended", "trials")):
+        if claims.get("ended", row.ended) == row.ended and claims.get("trials", row.trials) == row.trials:
             answer = str(claims.get("answer", ""))
             return replace(row, answer=answer, brief=str(claims.get("brief", answer)))
     return row

@@ -138,9 +138,9 @@ class Stage:
     def __init__(self, engine: Engine, tmp_path: Path, *, nodes: int) -> None:
         self.mark, self.tmp_path, self.nodes = secrets.token_hex(8), tmp_path, nodes
         self.head = Head()
-        self.relay = Relay(int(self.head.addresses.rpartition(":")[2]))
-        hosts = [f"{head.rpartition(':')[0]}:{self.relay.port}" for head in self.head.addresses.split(",")]
-        env = {HEADS: ",".join(hosts), TOKEN: self.head.token}
+        port = self.head.addresses.rpartition(":")[2]
+        self.relay = Relay(int(port))
+        env = {HEADS: self.head.addresses.replace(f":{port}", f":{self.relay.port}"), TOKEN: self.head.token}
         self.placement = self.head.placement = engine.place(AGENT, env=env, nodes=nodes)
 
     def run(self, code: str, *, spans: int = 1, n: int = 0) -> Conducted:

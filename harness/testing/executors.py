@@ -107,7 +107,7 @@ class Ear:
     def hear_processes(self, count: int) -> list[Process]:
         """The processes that ``count`` lines name by PID, as /proc shows them now."""
         pids = [self.hear()["pid"] for _ in range(count)]
-        return [process for process in map(procs.read, pids) if process is not None]
+        return list(filter(None, map(procs.read, pids)))
 
     def close(self) -> None:
         """Give the FIFO back."""
