@@ -133,7 +133,7 @@ def _part(hint: Any) -> tuple[type | None, bool]:
     """The dataclass that a field of this hint holds by itself, or None, or in a tuple; None where it holds another."""
     args = typing.get_args(hint)
     many = typing.get_origin(hint) is tuple and args[1:] == (...,)
-    rest = args[:1] if many else [*_choices(hint) - {type(None)}]
+    rest = args[:1] if many else list(_choices(hint) - {type(None)})
     only = rest[0] if len(rest) == 1 else None
     return (only, many) if isinstance(only, type) and dataclasses.is_dataclass(only) else (None, False)
 
