@@ -166,8 +166,8 @@ def _nothing_to_vary(command: Sequence[str]) -> SpecError:
     if not command:
         example = "give --axis n_layers, or a matrix file (examples: nsa-harness matrix copy)"
         return SpecError(f"nothing to vary: {example}")
-    names = [place.name for place in placeholders(command)]
-    example = f"{names[0]}=1..12" if names else "n_layers=1..12, and {n_layers} where the value belongs"
+    places = placeholders(command)
+    example = f"{places[0].name}=1..12" if places else "n_layers=1..12, and {n_layers} where the value belongs"
     return CommandError(f"nothing to vary: give --axis {example}")
 
 

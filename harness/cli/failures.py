@@ -48,5 +48,6 @@ def _place(error: BaseException) -> str:
     import traceback
     from pathlib import Path
 
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "harness" in frame.filename]
-    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[:-7:-1])
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "harness" in frame.filename]
+    return " < ".join(lines[:-7:-1])

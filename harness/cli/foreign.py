@@ -52,16 +52,20 @@ def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
     remaining: dict[str, list[object]] = {name: list(_many(value)) for name, value in values.items() if _many(value)}
     options: list[tuple[str, str | None]] = []
-    for option in (parameter for parameter in order if isinstance(parameter, click.Option)):
-        name = str(option.name)
-        if option.is_bool_flag:
-            pair = (option.opts if values[name] else option.secondary_opts)[-1], None
+    operands: list[str] = []
+    for parameter in order:
+        name = str(parameter.name)
+        if isinstance(parameter, click.Argument):
+            operands += _words(values.get(name))
+        if not isinstance(parameter, click.Option):
+            continue
+        if parameter.is_bool_flag:
+            pair = (parameter.opts if values[name] else parameter.secondary_opts)[-1], None
         else:
             value = remaining[name].pop(0) if name in remaining else values[name]
-            pair = option.opts[0], str(value) if isinstance(value, str) else None
-        if pair not in options or option.multiple:
+            pair = parameter.opts[0], str(value) if isinstance(value, str) else None
+        if pair not in options or parameter.multiple:
             options.append(_hidden(*pair))
-    operands = [word for p in order if isinstance(p, click.Argument) for word in _words(values.get(str(p.name)))]
     # Where options end at the first argument, the arguments are a stranger's command line.
     kind = "operands" if ctx.allow_interspersed_args else "command"
     return replace(Invocation(verb=_verb(ctx), options=tuple(options)), **{kind: redact_argv(operands)})
@@ -117,8 +121,12 @@ def pattern(text: object, *, option: str) -> str | None:
 
 def patterns(texts: object, *, option: str) -> tuple[str, ...]:
     """All of ``texts``, each checked."""
-    checked = (pattern(text, option=option) for text in _many(texts))
-    return tuple(text for text in checked if text is not None)
+    checked: list[str] = []
+    for text in _many(texts):
+        expression = pattern(text, option=option)
+        if expression is not None:
+            checked.append(expression)
+    return tuple(checked)
 
 
 def pairs(assignments: object) -> dict[str, Value]:

@@ -164,9 +164,10 @@ def list_runs(where: Path) -> ExitCode:
     for row in rows:
         lines = [str(row)]
         if not row.problem and sys.stdout.isatty():
-            lines = [f"{row.name}  {row.question}", f"{HANGING}{row.ending}"]
-            lines = [in_one_line(line, to=sys.stdout) for line in lines]
-        sys.stdout.writelines(f"{fitting(line, to=sys.stdout)}\n" for line in lines)
+            question = in_one_line(f"{row.name}  {row.question}", to=sys.stdout)
+            lines = [question, in_one_line(f"{HANGING}{row.ending}", to=sys.stdout)]
+        for line in lines:
+            sys.stdout.write(f"{fitting(line, to=sys.stdout)}\n")
     if not rows:
         sys.stderr.write(f"no runs in {where}\n")
     return ExitCode.OK if rows else ExitCode.NOTHING

@@ -41,10 +41,11 @@ def fsck(ctx: click.Context, *, run: str | None, runs: str | None, salvage: bool
     from harness.settings import Settings
     from harness.store import fsck as checks
     from harness.store.run_store import find_run
+    from harness.store.shelf import folders
 
     where = Settings.read(runs=runs).runs
     if run is None:  # also one that cannot be read
-        begun = sorted(path.parent for path in where.glob("*/journal.jsonl"))
+        begun = folders(where)
         if not begun:
             raise NoRunError(f"no run in {where}")
         directory = begun[-1]

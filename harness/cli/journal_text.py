@@ -100,7 +100,7 @@ def replay_lines(run_dir: Path) -> tuple[list[str], bool]:
     question, played = History.read(run_dir).question, replay(run_dir)
     lines: list[str] = []
     for step in played.differing:
-        now = ", ".join(f"{name_of(question, r.cell)} ({r.role})" for r in step.now[:1]) or "nothing more"
+        now = f"{name_of(question, step.now[0].cell)} ({step.now[0].role})" if step.now else "nothing more"
         was = f"{name_of(question, step.cell)} ({step.role})"
         lines.append(f"journal line {step.line}: it asked {was}; now it would ask {now}")
     total = len(played.steps)
@@ -123,6 +123,10 @@ def _ending(records: list[TrialRecord]) -> str:
     return ", ".join(f"{words} x{n}" if n > 1 else words for words, n in counts.most_common())
 
 
+def _answers(records: list[TrialRecord]) -> Counter[Answer]:
+    return Counter(record.answer for record in records)
+
+
 def graph_lines(run_dir: Path) -> list[str]:
     """A row for each cell that was tried, in the order of their first trials."""
     question, tried = _tried(run_dir)
@@ -132,7 +136,7 @@ def graph_lines(run_dir: Path) -> list[str]:
     width = min(max(map(len, names.values())), WIDEST)
     lines: list[str] = []
     for cell, records in tried.items():
-        answers = Counter(record.answer for record in records)
+        answers = _answers(records)
         bad, good = answers[Answer.BAD], answers[Answer.GOOD]
         strip = "X" * min(bad, 9) + "." * min(good, 44) + "?" * (len(records) - bad - good)
         name = names[cell]
@@ -147,9 +151,9 @@ def dot_lines(run_dir: Path) -> list[str]:
     """The same for Graphviz."""
     question, tried = _tried(run_dir)
     lines = ["graph cells {", "  node [shape=box, style=filled, fontname=Helvetica];"]
-    numbers = {cell: number for number, cell in enumerate(tried)}
+    numbers = dict(zip(tried, range(len(tried)), strict=True))
     for cell, records in tried.items():
-        answers = {record.answer for record in records}
+        answers = _answers(records)
         colour = "#f4b6b6" if Answer.BAD in answers else "#b9e0b9" if Answer.GOOD in answers else "#e5e5e5"
         text = f"{name_of(question, cell)}\\n{_ending(records)}".replace('"', "'")
         lines.append(f'  c{numbers[cell]} [label="{text}", fillcolor="{colour}"];')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ from harness.report.text import count
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
+    from harness.core.space import Factor, Rule
+    from harness.spec.matrix_lint import Lint
 
 MOST_CELLS = 40
 EPILOG = """\b
@@ -98,7 +99,9 @@ def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
     from harness.spec.matrix_lint import lint as lint_file
 
     today = dt.datetime.now(tz=dt.UTC).date()
-    remarks = list(chain.from_iterable(lint_file(load_matrix(path), today=today) for path in files))
+    remarks: list[Lint] = []
+    for path in files:
+        remarks += lint_file(load_matrix(path), today=today)
     for remark in remarks:
         say(str(remark))
     if remarks:
@@ -145,26 +148,17 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)
     trials = len(planned.cells) * matrix.passes
+    searches: list[dict[str, str]] = []
+    for entry in matrix.searches:
+        plan = search_estimate(matrix, entry).text
+        searches.append({"name": entry.name, "kind": entry.kind.value, "plan": plan})
     return {
         "name": matrix.name,
         "description": matrix.description,
         "tags": list(matrix.tags),
-        "axes": [
-            {
-                "name": f.name,
-                "type": f.axis.type.value,
-                "values": list(f.axis.values),
-                "good": f.good,
-                "bad": f.bad,
-                "priority": f.priority,
-            }
-            for f in space.factors
-        ],
+        "axes": list(map(_axis, space.factors)),
         "rules": list(map(str, space.rules)),
-        "constraints": [
-            {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
-            for rule in space.rules
-        ],
+        "constraints": list(map(_constraint, space.rules)),
         "product": product_size(space),
         "valid": number,
         "valid_is_exact": exact,
@@ -174,11 +168,23 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "trials": trials,
         "budget_seconds": matrix.effort.max_seconds,
         "budget_trials": matrix.effort.max_trials,
-        "searches": [
-            {"name": entry.name, "kind": entry.kind.value, "plan": search_estimate(matrix, entry).text}
-            for entry in matrix.searches
-        ],
+        "searches": searches,
     }
+
+
+def _axis(factor: Factor) -> dict[str, Any]:
+    return {
+        "name": factor.name,
+        "type": factor.axis.type.value,
+        "values": list(factor.axis.values),
+        "good": factor.good,
+        "bad": factor.bad,
+        "priority": factor.priority,
+    }
+
+
+def _constraint(rule: Rule) -> dict[str, Any]:
+    return {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
 
 
 def _cell(matrix: Matrix, cell: Any) -> dict[str, Any]:

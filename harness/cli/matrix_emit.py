@@ -129,18 +129,22 @@ def jobs(
     from harness.core.errors import SpecError
 
     groups: list[tuple[str, Matrix, int, list[Point]]] = []
+    total = 0
     for path, matrix in matrices:
-        groups += ((path, matrix, gpus, cells) for gpus, cells in by_gpus(matrix).items())
+        for gpus, cells in by_gpus(matrix).items():
+            groups.append((path, matrix, gpus, cells))
+            total += len(cells) * matrix.passes
     if len(groups) > max_jobs:
         raise SpecError(f"{len(groups)} jobs are the least (one for each file and number of GPUs): raise --max-jobs")
-    total = sum(len(cells) * matrix.passes for _, matrix, _, cells in groups)
     spare = max_jobs - len(groups)
     rows: list[dict[str, Any]] = []
     for path, matrix, gpus, cells in groups:
         shards = min(1 + math.floor(spare * len(cells) * matrix.passes / total), len(cells))
         usual = ["self-hosted", f"gpus-{gpus}"] if gpus else ["ubuntu-latest"]
         runs_on = (labels or {}).get(gpus, usual)
-        rows += (_shard_job(path, matrix, gpus, cells, (number, shards), runs_on) for number in range(1, shards + 1))
+        for number in range(1, shards + 1):
+            shard = number, shards
+            rows.append(_shard_job(path, matrix, gpus, cells, shard, runs_on))
     return rows
 
 
@@ -195,10 +199,12 @@ def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, A
     from harness.report.tried import grouped
 
     trials: list[dict[str, Any]] = []
+    names: list[str] = []
     for args, shards in grouped(rows, lambda row: row["args"].rpartition("/")[0].rpartition(" ")[0]).items():
         gpus, n = shards[0]["gpus"], len(shards)
         run = f"nsa-harness {args} $((JOB_COMPLETION_INDEX + 1))/{n} || [ $? -eq 1 ]"
-        name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), names=[job["name"] for job in trials])
+        name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), names=names)
+        names.append(name)
         pod = _pod(run, image=image, claim=claim, gpus=gpus, runs=f"runs/{name}/$JOB_COMPLETION_INDEX")
         trials.append(_job(name, pod, pods=n, minutes=max(row["timeout_minutes"] for row in shards)))
     if len(trials) > MOST_AWAITED:
@@ -206,7 +212,7 @@ def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, A
             f"{len(trials)} pairs of a file and a number of GPUs, but a JobSet takes {MOST_AWAITED} at most"
         )
     merge = _pod(f"nsa-harness report merge {MOUNT}/runs", image=image, claim=claim, gpus=0, runs="merged")
-    after = [{"name": job["name"], "status": "Complete"} for job in trials]
+    after = [{"name": name, "status": "Complete"} for name in names]
     jobs = [*trials, {**_job("merge", merge, pods=1, minutes=SPARE_MINUTES), "dependsOn": after}]
     name = _dns(f"nsa-{rows[0]['name'].partition('-gpus')[0]}", names=[])
     return {
@@ -252,7 +258,9 @@ def _dns(name: str, *, names: list[str]) -> str:
     import re
 
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24].strip("-") or "matrix"
-    number = 1 + sum(other == short or other.startswith(f"{short}-v") for other in names)
+    number = 1
+    for other in names:
+        number += other == short or other.startswith(f"{short}-v")
     return short if number == 1 else f"{short}-v{number}"
 
 

@@ -167,8 +167,11 @@ def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
     if by_name and not options["only"]:
         return by_name
     only, gpus = parse_selector(options["only"], matrix.space), options["gpus"]
-    fitting = [cell for cell in planned_cells(matrix).cells if only.holds(dict(cell))]
-    cells = fitting if gpus is None else [cell for cell in fitting if matrix.gpus_at(cell) == gpus]
+    cells: list[Point] = []
+    for cell in planned_cells(matrix).cells:
+        is_as_large = gpus is None or matrix.gpus_at(cell) == gpus
+        if is_as_large and only.holds(dict(cell)):
+            cells.append(cell)
     return (*by_name, *_shard(cells, options["shard"]))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +53,8 @@ class Folder:
         """Ranks of its process groups that have no dump."""
         members: set[int] = set()
         for state in self.states:
-            members.update(chain.from_iterable(ranks for _, ranks in state.groups))
+            for _, ranks in state.groups:
+                members.update(ranks)
         return tuple(sorted(members.difference(self.ranks)))
 
 
@@ -90,7 +90,7 @@ def read(folder: Path) -> Folder:
     """Every dump in ``folder``; of several of one rank the one that was written last."""
     states: dict[int, CollectiveState] = {}
     left_out: list[tuple[str, str]] = []
-    files = [path for path in folder.iterdir() if path.is_file()]
+    files = filter(Path.is_file, folder.iterdir())
     for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name)):
         try:
             state = _state(path)

@@ -244,7 +244,10 @@ def _deliver(text: str, beside: Path | None, options: Mapping[str, Any]) -> None
 
 def _folder_of(where: Path, name: str | None) -> Path | None:
     """The folder that ``name`` names, where it is there: of a bundle not the one that its evidence is unpacked in."""
-    return next((path for path in (Path(name), where / name) if path.is_dir()), None) if name else None
+    for path in (Path(name), where / name) if name else ():
+        if path.is_dir():
+            return path
+    return None
 
 
 def _verify(names: tuple[str, ...]) -> ExitCode:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from harness.core.campaign import CampaignSpec
+    from harness.core.evidence import Evidence
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
@@ -157,8 +158,11 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     if not records:
         click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
-    every = {record.trial.key: store.read_evidence(record.trial.key) for record in records}
-    evidence = {key: facts for key, facts in every.items() if facts is not None}
+    evidence: dict[str, Evidence] = {}
+    for record in records:
+        facts = store.read_evidence(record.trial.key)
+        if facts is not None:
+            evidence[record.trial.key] = facts
     if as_json:
         click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
     else:

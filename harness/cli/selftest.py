@@ -105,7 +105,6 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
     """
     from harness.core.errors import unknown
     from harness.core.verdict import Kind
-    from harness.machine import gpu_count
     from harness.specimens.catalog import SPECIMENS, Needs
 
     for name in names:
@@ -129,14 +128,23 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
     if not specimens:
         hint = "" if gpu else "; those that need a GPU take part with --gpu"
         raise click.UsageError(f"no specimen is in {', '.join(sorted(only))}{hint}. List all with: selftest --list")
-    there = gpu_count()
-    lacking = [specimen for specimen in specimens if not options["as_list"] and needed.get(specimen.needs, 0) > there]
-    if lacking:
-        raise click.UsageError(
-            f"{lacking[0].name} needs {needed[lacking[0].needs]} NVIDIA GPU(s), and this machine has {there}. "
-            "Choose others with --only, or leave out --gpu"
-        )
+    if not options["as_list"]:
+        _need(specimens, needed)
     return tuple(specimens)
+
+
+def _need(specimens: list[Specimen], needed: Mapping[Needs, int]) -> None:
+    """Refuse the first of ``specimens`` that needs more GPUs than there are."""
+    from harness.machine import gpu_count
+
+    there = gpu_count()
+    for specimen in specimens:
+        number = needed.get(specimen.needs, 0)
+        if number > there:
+            raise click.UsageError(
+                f"{specimen.name} needs {number} NVIDIA GPU(s), and this machine has {there}. "
+                "Choose others with --only, or leave out --gpu"
+            )
 
 
 def _groups(specimen: Specimen) -> frozenset[str]:
@@ -176,7 +184,8 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
     settings = Settings.read().marked(mark)
     rows: list[JudgedSpecimen] = []
     rounds, as_json, on = options["rounds"], options["as_json"], On.of(options)
-    total = rounds * len(chosen)
+    names = [specimen.name for specimen in chosen]
+    total = rounds * len(names)
     cores = len(os.sched_getaffinity(0))
     with (
         Interrupt() as interrupted,
@@ -193,18 +202,16 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
             blind=options["blind"],
             note=lambda text: None if as_json else click.echo(text, err=True),
         )
-        for row in test.rows(
-            [specimen.name for specimen in chosen], rounds=rounds, jobs=max(options["jobs"], on.lanes)
-        ):
+        for row in test.rows(names, rounds=rounds, jobs=max(options["jobs"], on.lanes)):
             rows.append(row)
             _tell(row, number=len(rows), total=total, as_json=as_json)
     pids = [pid for pid, value in processes_with(MARK) if value == mark]
-    rows.sort(key=lambda row: (row.round, [s.name for s in chosen].index(row.specimen.name)))
+    rows.sort(key=lambda row: (row.round, names.index(row.specimen.name)))
+    right = sum(row.score.right for row in rows)
     if not as_json:
         busy = f", all {cores} cores kept busy" if options["load"] else ""
         at_once = f", {options['jobs']} at a time" if options["jobs"] > 1 else ""
         leftovers = f"left behind: PID {', '.join(map(str, pids))}" if pids else "no process left behind"
-        right = sum(row.score.right for row in rows)
         plural = "s" if rounds > 1 else ""
         for line in (*card(rows), "", *summary(rows)):
             click.echo(line)
@@ -212,7 +219,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
     if interrupted():
         click.echo(f"interrupted after {len(rows)} of {total}", err=True)
         return ExitCode.INTERRUPTED
-    return ExitCode.OK if not pids and all(row.score.right for row in rows) else ExitCode.FINDINGS
+    return ExitCode.OK if not pids and right == len(rows) else ExitCode.FINDINGS
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from harness.core.verdict import Verdict
     from harness.selftest import JudgedSpecimen
@@ -33,8 +34,8 @@ def progress(row: JudgedSpecimen, *, number: int, total: int) -> str:
 def card(rows: Sequence[JudgedSpecimen]) -> list[str]:
     """The table: what each specimen must get, and below it what it got where that differs."""
     lines = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "after", "right")]
-    for name in dict.fromkeys(row.specimen.name for row in rows):
-        lines += _specimen([row for row in rows if row.specimen.name == name])
+    for of_one in grouped(rows, lambda row: row.specimen.name).values():
+        lines += _specimen(of_one)
     return lines
 
 
@@ -48,10 +49,9 @@ def summary(rows: Sequence[JudgedSpecimen]) -> list[str]:
         if judged:
             scores.append(f"{column} {values.count(True)}/{judged}")
     lines = [f"right: {', '.join(scores) or 'nothing was run'}"]
-    alike = [row for row in rows if row.specimen.look_alike]
+    alike = [row.verdict.kind for row in rows if row.specimen.look_alike]
     if alike:
-        hangs = sum(row.verdict.kind is Kind.HANG for row in alike)
-        lines.append(f"look-alikes: {hangs} called HANG in {len(alike)} runs")
+        lines.append(f"look-alikes: {alike.count(Kind.HANG)} called HANG in {len(alike)} runs")
     hung = [(row.to_verdict_s, row.specimen.name) for row in rows if row.to_verdict_s is not None]
     if hung:
         longest_s, which = max(hung)
@@ -62,12 +62,12 @@ def summary(rows: Sequence[JudgedSpecimen]) -> list[str]:
 
 def _specimen(rows: Sequence[JudgedSpecimen]) -> list[str]:
     specimen = rows[0].specimen
-    right = sum(row.score.right for row in rows)
+    wrong = [row for row in rows if not row.score.right]
+    right = len(rows) - len(wrong)
     waits = [row.to_verdict_s for row in rows if row.to_verdict_s is not None]
     score = f"{right}/{len(rows)}" if len(rows) > 1 else "ok" if right else "WRONG"
     lines = [_expected(specimen, slowest_s=max(waits, default=None), score=score)]
-    wrong = [row for row in rows if not row.score.right]
-    for verdict, times in _distinct(row.verdict for row in wrong):
+    for verdict, times in _distinct(wrong):
         lines.append(_got(verdict, times=times))
     for row in wrong[:MOST_ROUNDS]:
         where = f"round {row.round}: " if len(rows) > 1 else ""
@@ -98,11 +98,12 @@ def _got(verdict: Verdict, *, times: int) -> str:
     ).rstrip()
 
 
-def _distinct(verdicts: Iterable[Verdict]) -> list[tuple[Verdict, int]]:
-    """Verdicts that differ in a column, most frequent first, and how often each came."""
+def _distinct(rows: Sequence[JudgedSpecimen]) -> list[tuple[Verdict, int]]:
+    """Verdicts of ``rows`` that differ in a column, most frequent first, and how often each came."""
     firsts: dict[tuple[object, ...], Verdict] = {}
     times: Counter[tuple[object, ...]] = Counter()
-    for verdict in verdicts:
+    for row in rows:
+        verdict = row.verdict
         columns = (verdict.kind, verdict.cause, verdict.rank, verdict.phase)
         firsts.setdefault(columns, verdict)
         times[columns] += 1

@@ -122,10 +122,11 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
                 absent[rank.rank] = replace(rank, node="")
             else:
                 ranks.append(replace(rank, node=node.host))
-    here = {rank.rank for rank in ranks}
-    ranks += (rank for number, rank in absent.items() if number not in here)
+    for rank in ranks:
+        absent.pop(rank.rank, None)
+    ranks += absent.values()
     ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
-    return slurm_job_tree(slurm, [node for node, _ in answers]), tuple(ranks)
+    return slurm_job_tree(slurm, answers), tuple(ranks)
 
 
 def _exit_code(ranks: Sequence[RankSeen]) -> int:

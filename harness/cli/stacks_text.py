@@ -33,11 +33,7 @@ def as_text(job: JobTree, ranks: Sequence[RankSeen], groups: Sequence[RankGroup]
     for group in groups:
         if not group.missing:
             lines += ["", *_stack(group, total=len(ranks), all_threads=all_threads)]
-    lines += ["", *_table(ranks), *_helpers(job)]
-    if refused := next((rank for rank in ranks if "ptrace refused" in rank.missing), None):
-        next_step = "next: the same user or root may look; in a container add --cap-add SYS_PTRACE"
-        lines += ["", *wrap(f"{refused.name}: {next_step}", width=WIDTH)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_table(ranks), *_helpers(job), *_next_step(ranks)])
 
 
 def as_data(job: JobTree, ranks: Sequence[RankSeen], groups: Sequence[RankGroup]) -> dict[str, object]:
@@ -115,10 +111,12 @@ def _all_threads(rank: RankSeen) -> list[str]:
 
 
 def _frames(frames: Sequence[Frame], *, telling: int | None) -> list[str]:
-    rows = [(i, frame) for i, frame in enumerate(frames) if not is_noise(frame)]
-    lines = [_frame(frame, marked=i == telling) for i, frame in rows[:_DEEPEST]]
-    if len(rows) > _DEEPEST:
-        lines.append(f"     ... {len(rows) - _DEEPEST} more, outwards")
+    lines: list[str] = []
+    for i, frame in enumerate(frames):
+        if not is_noise(frame):
+            lines.append(_frame(frame, marked=i == telling))
+    if len(lines) > _DEEPEST:
+        lines[_DEEPEST:] = [f"     ... {len(lines) - _DEEPEST} more, outwards"]
     return lines or ["     no frame that can be named"]
 
 
@@ -152,6 +150,15 @@ def _helpers(job: JobTree) -> Iterable[str]:
         if texts:
             name = f"process {worker.member.pid}" if worker.member.rank is None else f"rank {worker.member.rank}"
             yield from wrap(f"helpers of {name}: {', '.join(texts)}", width=WIDTH)
+
+
+def _next_step(ranks: Sequence[RankSeen]) -> list[str]:
+    """What to do where somebody may not look into a rank, the first of them."""
+    for rank in ranks:
+        if "ptrace refused" in rank.missing:
+            next_step = "next: the same user or root may look; in a container add --cap-add SYS_PTRACE"
+            return ["", *wrap(f"{rank.name}: {next_step}", width=WIDTH)]
+    return []
 
 
 def _pids(pids: Sequence[int]) -> str:

@@ -101,6 +101,7 @@ class OfSlurm:
         """The job watched for some seconds, on all of its nodes at once."""
         from dataclasses import replace
 
+        from harness.cluster.joint import lasted_s
         from harness.cluster.onlook import ask
         from harness.core.codec import from_json, to_json
         from harness.core.columns import from_columns
@@ -115,11 +116,13 @@ class OfSlurm:
             note(f"not seen: {failure}")
         self.command = self.command or answers[0][1]["command"]
         parts: list[tuple[Node, Outcome, Evidence]] = []
+        there: list[Outcome] = []
         for node, answer in answers:
-            parts.append((node, from_json(Outcome, answer["outcome"]), from_columns(Evidence, answer["evidence"])))
-        lasted_s = max(outcome.duration_s for _, outcome, _ in parts)
-        there = [outcome for _, outcome, _ in parts if outcome.exit is None]
-        return replace((there or [parts[0][1]])[0], duration_s=lasted_s), join(parts)
+            outcome = from_json(Outcome, answer["outcome"])
+            parts.append((node, outcome, from_columns(Evidence, answer["evidence"])))
+            if outcome.exit is None:
+                there.append(outcome)
+        return replace((there or [parts[0][1]])[0], duration_s=lasted_s(parts)), join(parts)
 
 
 @contextmanager

@@ -119,10 +119,9 @@ def no_file_with(options: Mapping[str, Any], command: Sequence[str]) -> None:
     """Refuse what a matrix file says itself; SpecError."""
     if command:
         raise SpecError("a file and a command behind -- are two questions; leave one of them out")
-    names = ("fault", "settings", "steps", *OF_PROGRAMS)
-    flags = [_option(name) for name in names if options.get(name)]
-    if flags:
-        raise SpecError(f"{flags[0]} is for a question without a file; write it into the file")
+    for name in ("fault", "settings", "steps", *OF_PROGRAMS):
+        if options.get(name):
+            raise SpecError(f"{_option(name)} is for a question without a file; write it into the file")
 
 
 def _option(name: str) -> str:

@@ -6,7 +6,7 @@ import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -108,6 +108,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.signal: int | None = None
         self._is_handled = False
+        self._before: dict[int, Any] = {}
 
     def __call__(self) -> bool:
         """Whether the user asked to stop."""
@@ -115,8 +116,9 @@ class Interrupt:
         return self._is_handled
 
     def __enter__(self) -> Interrupt:
-        signals = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._note) for number in signals}
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

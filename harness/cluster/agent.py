@@ -109,8 +109,7 @@ def environment(order: Mapping[str, Any], *, command: str, own: Mapping[str, str
     node of how many it is, and our own trainer likewise.
     """
     env = {name: text for name, text in order["env"].items() if not name.startswith(OF_THE_NODE)}
-    env |= {name: text for name, text in own.items() if name.startswith(OF_THE_NODE)}
-    env = {name: text for name, text in env.items() if not name.startswith(OF_THE_AGENT)}
+    env |= {n: text for n, text in own.items() if n.startswith(OF_THE_NODE) and not n.startswith(OF_THE_AGENT)}
     node, nodes = str(order["node"]), str(order["nodes"])
     if order["nodes"] == 1:
         return env
@@ -307,9 +306,11 @@ def _part(task: TrialPart, outcome: Outcome, evidence: Evidence) -> dict[str, An
 
 def packed(folder: Path) -> str:
     """The plain files of a trial's folder as a compressed archive in base64, the small ones first."""
-    files = [
-        (path.stat().st_size, path) for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()
-    ]
+    files: list[tuple[int, Path]] = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            size = path.stat().st_size
+            files.append((size, path))
     room = MOST_FILES_BYTES
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:

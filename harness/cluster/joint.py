@@ -28,7 +28,7 @@ from harness.reading.join import CUT_S, cut_s, join, until
 from harness.worker.world import world_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from harness.cluster.head import AgentLink, Head
     from harness.core.node import Node
@@ -148,9 +148,10 @@ class Joint:
         self.watched, self.interrupted, self.examine, self.clock = watched, interrupted, examine, clock
         self.id = secrets.token_hex(8)
         self.inbox: SimpleQueue[tuple[AgentLink, dict[str, Any]]] = SimpleQueue()
-        self.parts = {m: Part(member=m, node=replace(m.node, number=i)) for i, m in enumerate(members)}
-        for member in members:
+        self.parts: dict[AgentLink, Part] = {}
+        for number, member in enumerate(members):
             member.inbox = self.inbox
+            self.parts[member] = Part(member=member, node=replace(member.node, number=number))
         self.began_s: float | None = None
         self.created_s = time.monotonic()
         self.looked_s = self.marked_s = 0.0
@@ -189,7 +190,9 @@ class Joint:
         if self.several:  # only the whole is silent, or too late
             budget = replace(
                 budget,
-                **{name: replace(getattr(budget, name), seconds=NEVER_S) for name in ("startup", "stall", "total")},
+                startup=replace(budget.startup, seconds=NEVER_S),
+                stall=replace(budget.stall, seconds=NEVER_S),
+                total=replace(budget.total, seconds=NEVER_S),
             )
         return {
             "trial": to_json(replace(self.trial, budget=budget)),
@@ -317,9 +320,7 @@ class Joint:
     def _hold_to_limits(self, now_s: float) -> None:
         """The limits of the whole trial, as a watch on one machine holds them."""
         budget, silence_s, age_s = self.trial.budget, self._silence_s(), now_s - (self.began_s or now_s)
-        steps = [int(p.facts["steps_done"]) for p in self.parts.values() if p.facts is not None]
-        training = any(p.facts is not None and p.facts.get("step") is not None for p in self.parts.values())
-        training = training and not 0 < steps_wanted(self.trial) <= min(steps, default=0)
+        training = self._is_training()
         limit_s = pace.silence_limit(budget, training=training).seconds
         name = StopReason.STALL if training else StopReason.STARTUP
         if self.failed_s is not None and now_s - self.failed_s > 2 * AFTERMATH_S:
@@ -330,6 +331,16 @@ class Joint:
             self._end(name, f"silent for {silence_s:.1f} s ({pace.WATCHED:g} times the limit of {limit_s:g} s)")
         elif min(limit_s, budget.total.seconds - age_s) - silence_s < 2 * CLOSING_S < silence_s:
             self._look()
+
+    def _is_training(self) -> bool:
+        """Whether a part is in a step, and not every part that was heard of has done all that are wanted."""
+        steps: list[int] = []
+        in_step = False
+        for part in self.parts.values():
+            if part.facts is not None:
+                steps.append(int(part.facts["steps_done"]))
+                in_step = in_step or part.facts.get("step") is not None
+        return in_step and not 0 < steps_wanted(self.trial) <= min(steps, default=0)
 
     def _silence_s(self) -> float:
         """Seconds since the last mark of any part, as far as was told."""
@@ -351,7 +362,7 @@ class Joint:
         outcome = Outcome(
             ending=Ending.STOPPED_BY_US,
             stopped_by=StopReason.CERTAIN,
-            duration_s=max(outcome.duration_s for _, outcome, _ in parts),
+            duration_s=lasted_s(parts),
         )
         verdict = classify(Case(trial=self.trial, outcome=outcome, evidence=join(parts)))
         self.gets_on = verdict.gets_on
@@ -370,8 +381,12 @@ class Joint:
 
     def _last_rows(self) -> list[tuple[Node, Outcome, Evidence]]:
         """The last that was seen of each part; of one that has shown nothing yet, nothing."""
-        every = (part.last for part in self.parts.values())
-        return [row for row in every if row is not None]
+        rows: list[tuple[Node, Outcome, Evidence]] = []
+        for part in self.parts.values():
+            latest = part.last
+            if latest is not None:
+                rows.append(latest)
+        return rows
 
     def _whole(self) -> tuple[Outcome, Evidence]:
         rows = self._last_rows()
@@ -381,9 +396,8 @@ class Joint:
             age_s = (self.ended_s or 0.0) - (self.began_s or self.ended_s or 0.0)
             rows = [part.at_the_end(age_s, self.reason) for part in self.parts.values()]
         evidence = join(rows)
-        outcomes = [outcome for _, outcome, _ in rows]
         cleanup = Cleanup()
-        for one in outcomes:
+        for _, one, _ in rows:
             cleanup = Cleanup(
                 signals=tuple(sorted(cleanup.signals + one.cleanup.signals)),
                 ended=cleanup.ended + one.cleanup.ended,
@@ -391,21 +405,31 @@ class Joint:
                 removed=cleanup.removed + one.cleanup.removed,
                 kept=cleanup.kept + one.cleanup.kept,
             )
-        lasted_s = max(outcome.duration_s for outcome in outcomes)
         if self.reason is not None:
             ending, exit_ = Ending.STOPPED_BY_US, None
         elif self.lost:
             ending = Ending.NEVER_STARTED if self.began_s is None else Ending.EXITED
             exit_ = None
         else:
-            bad = [o for o in outcomes if o.exit != Exit(code=0)]
-            worst = (bad or outcomes)[0]
-            return replace(worst, duration_s=lasted_s, cleanup=cleanup), evidence
+            return replace(_worst(rows), duration_s=lasted_s(rows), cleanup=cleanup), evidence
         outcome = Outcome(
-            ending=ending, exit=exit_, stopped_by=self.reason, duration_s=lasted_s, cleanup=cleanup,
+            ending=ending, exit=exit_, stopped_by=self.reason, duration_s=lasted_s(rows), cleanup=cleanup,
             why=self.lost or self.why,
         )  # fmt: skip
         return outcome, evidence
+
+
+def lasted_s(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> float:
+    """How long the longest of ``parts`` lasted."""
+    return max(outcome.duration_s for _, outcome, _ in parts)
+
+
+def _worst(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Outcome:
+    """The first outcome that is no success; the first of all where every one is."""
+    for _, outcome, _ in parts:
+        if outcome.exit != Exit(code=0):
+            return outcome
+    return parts[0][1]
 
 
 def _read(message: Mapping[str, Any]) -> tuple[Outcome, Evidence]:

@@ -112,17 +112,20 @@ def ask(members: list[AgentLink], order: Mapping[str, Any]) -> tuple[list[tuple[
         elif message.get("id") == id and "done" in message:
             answers[number] = message["done"]
         if ready and len(ready) + len(failures) == len(members):
-            _go(id, [one for one in members if place[one] in ready])
+            _go(id, [members[number] for number in sorted(ready)])
             ready = set()
     if not answers:
         raise NoSlurmJobError("nothing of the job could be looked at: " + "; ".join(failures.values()))
-    nodes = {place[member]: replace(member.node, number=place[member]) for member in members}
-    return [(nodes[number], answers[number]) for number in sorted(answers)], list(failures.values())
+    parts: list[tuple[Node, dict[str, Any]]] = []
+    for number in sorted(answers):
+        node = replace(members[number].node, number=number)
+        parts.append((node, answers[number]))
+    return parts, list(failures.values())
 
 
-def slurm_job_tree(job: str, nodes: Sequence[Node]) -> JobTree:
-    """A job of Slurm as what its ranks are below."""
-    hosts = ", ".join(node.host for node in nodes)
+def slurm_job_tree(job: str, answers: Sequence[tuple[Node, object]]) -> JobTree:
+    """A job of Slurm, on the nodes that answered, as what its ranks are below."""
+    hosts = ", ".join(node.host for node, _ in answers)
     command = f"job {job} of Slurm, on {hosts}"
     return JobTree(launcher=Member(pid=0, started=0, parent=0, state="", command=command), workers=())
 
@@ -146,14 +149,20 @@ def job_here(job: str, *, own_step: str, node: str = "") -> JobTree:
         NoJobError: none of its processes here is Python, or may be looked at by this user.
         NoSlurmJobError: Slurm does not say which they are.
     """
-    pids = [pid for pid, step in _listed(job, node) if step != own_step]
-    members = {member.pid: member for member in filter(None, map(read_member, pids))}
-    starters = {m.pid if m.parent <= 1 else m.parent: m for m in members.values() if m.parent not in members}
+    members: dict[int, Member] = {}
+    for pid, step in _listed(job, node):
+        member = read_member(pid) if step != own_step else None
+        if member is not None:
+            members[member.pid] = member
     # What has started a step's processes is Slurm's own, and known only as their parent.
-    steps = {pid: replace(m, pid=pid, parent=0, command="slurmstepd", **_NOTHING) for pid, m in starters.items()}
+    steps: dict[int, Member] = {}
+    for member in members.values():
+        if member.parent not in members:
+            pid = member.pid if member.parent <= 1 else member.parent
+            steps[pid] = replace(member, pid=pid, parent=0, command="slurmstepd", **_NOTHING)
     tree = ProcessTable({**steps, **members})
     trees: list[JobTree] = []
-    for pid in starters:
+    for pid in steps:
         with suppress(NoJobError):  # a shell, or srun
             trees.append(find_job(pid, tree=tree))
     if not trees:
@@ -172,8 +181,11 @@ def _listed(job: str, node: str) -> list[tuple[int, str]]:
         scontrol = subprocess.run(ask, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise NoSlurmJobError("there is no scontrol on this node, which says what a job runs here") from None
-    rows = [line.split() for line in scontrol.stdout.splitlines()]
-    processes = [(int(row[0]), row[2]) for row in rows if len(row) > 2 and row[0].isdecimal() and row[1] == job]
+    processes: list[tuple[int, str]] = []
+    for line in scontrol.stdout.splitlines():
+        row = line.split()
+        if len(row) > 2 and row[0].isdecimal() and row[1] == job:
+            processes.append((int(row[0]), row[2]))
     if not processes and scontrol.stderr.strip():
         raise NoSlurmJobError(f"Slurm does not say what job {job} runs on this node: {scontrol.stderr.strip()}")
     return processes

@@ -62,17 +62,19 @@ def hold(order: dict[str, Any]) -> str:
     resources = order["resources"]
     group = util.placement_group([resources] * order["nodes"], strategy="STRICT_SPREAD")
     while not group.wait(ASK_S):
-        has = sum(all(node["Resources"].get(n, 0) >= v for n, v in resources.items()) for node in ray.nodes())
+        has = 0
+        for node in ray.nodes():
+            has += all(node["Resources"].get(name, 0) >= number for name, number in resources.items())
         amounts = ", ".join(f"{name}:{number:g}" for name, number in resources.items())
         say(f"waits for {order['nodes']} node(s) with {amounts} free; {has} node(s) have so much at all")
-    own = {name: resources.get(name, 0) for name in ("CPU", "GPU")}
-    more = {name: number for name, number in resources.items() if name not in own}
-    tasks = [
-        ray.remote(num_cpus=own["CPU"], num_gpus=own["GPU"], resources=more, max_retries=0)(run_agent)
-        .options(scheduling_strategy=strategy(group, placement_group_bundle_index=number))
-        .remote(order["argv"], {**env, ORDER: str(number)}, order["cwd"], DIE_WITH_US)
-        for number in range(order["nodes"])
-    ]
+    more = dict(resources)
+    cpus, gpus = more.pop("CPU", 0), more.pop("GPU", 0)
+    tasks: list[Any] = []
+    for number in range(order["nodes"]):
+        place = strategy(group, placement_group_bundle_index=number)
+        agent = ray.remote(num_cpus=cpus, num_gpus=gpus, resources=more, max_retries=0)(run_agent)
+        agent = agent.options(scheduling_strategy=place)
+        tasks.append(agent.remote(order["argv"], {**env, ORDER: str(number)}, order["cwd"], DIE_WITH_US))
     say("waits for its tasks to begin")
     ray.wait(tasks, timeout=START_S)
     say("its tasks run")

@@ -103,9 +103,12 @@ class Cause:
     @property
     def certified(self) -> bool:
         """Whether the set surely fails, and every step back that rules allow, one at least, is certified."""
-        is_failing = self.sure and self.seen.bad > 0
-        is_certified = all(need.certified or (need.kept_by and not need.back) for need in self.needs)
-        return is_failing and is_certified and any(need.certified for need in self.needs)
+        certified = 0
+        for need in self.needs:
+            if not need.certified and (need.back or not need.kept_by):
+                return False
+            certified += need.certified
+        return self.sure and self.seen.bad > 0 and certified > 0
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.needs)) or "nothing: the good corner itself"

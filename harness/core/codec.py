@@ -71,7 +71,7 @@ class WrongError(Exception):
 @cache
 def _encoder(cls: type) -> Turn:
     if dataclasses.is_dataclass(cls):
-        return _object_of(tuple(f.name for f in dataclasses.fields(cls)))
+        return _object_of(_names_of(cls))
     if issubclass(cls, Enum):
         return lambda value: value.value
     if issubclass(cls, dt.date):
@@ -81,6 +81,10 @@ def _encoder(cls: type) -> Turn:
     if issubclass(cls, dict):
         return lambda value: {str(key): to_json(item) for key, item in value.items()}
     return lambda value: value
+
+
+def _names_of(cls: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(cls))
 
 
 def _object_of(names: tuple[str, ...]) -> Turn:
@@ -185,12 +189,19 @@ def _tuple_of(args: tuple[Any, ...]) -> Turn:
 
 def _union_of(args: tuple[Any, ...]) -> Turn | None:
     """A dataclass for an object, a tuple for an array, an enum or a date for the rest; None for bare values alone."""
-    objects = [decoder(arg) for arg in args if dataclasses.is_dataclass(arg)]
-    arrays = [decoder(arg) for arg in args if typing.get_origin(arg) is tuple]
-    words = [decoder(arg) for arg in args if isinstance(arg, type) and issubclass(arg, Enum | dt.date)]
+    objects: list[Turn | None] = []
+    arrays: list[Turn | None] = []
+    words: list[Turn | None] = []
+    for arg in args:
+        if dataclasses.is_dataclass(arg):
+            objects.append(decoder(arg))
+        elif typing.get_origin(arg) is tuple:
+            arrays.append(decoder(arg))
+        elif isinstance(arg, type) and issubclass(arg, Enum | dt.date):
+            words.append(decoder(arg))
     plain = {typing.get_origin(arg) or arg for arg in args} & {*_PLAIN, dict}
     is_float = float in args and int not in args
-    is_open = any(arg is Any or arg is object for arg in args)
+    is_open = Any in args or object in args
 
     def decode(data: Any) -> Any:
         kind: type = data.__class__
@@ -208,7 +219,7 @@ def _union_of(args: tuple[Any, ...]) -> Turn | None:
 
 
 def _dataclass_of(cls: type[Any]) -> Turn:
-    names = tuple(f.name for f in dataclasses.fields(cls))
+    names = _names_of(cls)
     upgraded: Turn | None = getattr(cls, "upgraded", None)
 
     @cache  # worked out when it is needed, not before: a type may hold itself

@@ -45,9 +45,11 @@ class _Field(NamedTuple):
 
 def to_columns(value: Any, *, change: Callable[[str, Any], Any] = lambda _, item: item) -> dict[str, Any]:
     """``value``, a dataclass, as JSON-ready columns; what is no number goes through ``change(name, value)`` first."""
-    order = _parts(value.__class__)
-    tables: dict[str, dict[str, list[Any]]] = {cls.__name__: {f.name: [] for f in _fields(cls)} for cls in order}
-    at: dict[str, dict[str, int]] = {cls.__name__: {} for cls in order}
+    tables: dict[str, dict[str, list[Any]]] = {}
+    at: dict[str, dict[str, int]] = {}
+    for cls in _parts(value.__class__):
+        tables[cls.__name__] = {field.name: [] for field in _fields(cls)}
+        at[cls.__name__] = {}
 
     def put(item: Any) -> int:
         row: list[Any] = []
@@ -131,7 +133,7 @@ def _part(hint: Any) -> tuple[type | None, bool]:
     """The dataclass that a field of this hint holds by itself, or None, or in a tuple; None where it holds another."""
     args = typing.get_args(hint)
     many = typing.get_origin(hint) is tuple and args[1:] == (...,)
-    rest = args[:1] if many else [choice for choice in _choices(hint) if choice is not type(None)]
+    rest = args[:1] if many else list(_choices(hint) - {type(None)})
     only = rest[0] if len(rest) == 1 else None
     return (only, many) if isinstance(only, type) and dataclasses.is_dataclass(only) else (None, False)
 
@@ -139,5 +141,8 @@ def _part(hint: Any) -> tuple[type | None, bool]:
 @cache
 def _parts(cls: type) -> tuple[type, ...]:
     """All dataclasses in ``cls``, each before those that hold it, and ``cls``."""
-    inner = [part for field in _fields(cls) if field.part is not None for part in _parts(field.part)]
-    return tuple(dict.fromkeys([*inner, cls]))
+    parts: list[type] = []
+    for field in _fields(cls):
+        if field.part is not None:
+            parts += _parts(field.part)
+    return tuple(dict.fromkeys([*parts, cls]))

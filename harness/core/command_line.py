@@ -11,6 +11,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, cast
 
 from harness.core.errors import CommandError
@@ -64,7 +65,7 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
         CommandError: one name is a value here and a flag there.
     """
     places: dict[str, Placeholder] = {}
-    for match in (match for word in words for match in _PLACEHOLDER.finditer(word)):
+    for match in chain.from_iterable(map(_PLACEHOLDER.finditer, words)):
         name = match["name"]
         if match["literal"] is not None or name == PYTHON:
             continue
@@ -104,12 +105,13 @@ def composed(config: Mapping[str, object], *, python: str, env: Sequence[tuple[s
     if "argv" in config:  # a trial of an older version
         words = [python if word == "{python}" else str(word) for word in cast("Sequence[object]", config["argv"])]
     else:
-        command = shlex.split(str(config["command"]))
-        words = [piece for word in command for piece in _filled(word, values, python)]
-    first = next((i for i, word in enumerate(words) if not _VARIABLE.match(word)), len(words))
-    own = dict(word.split("=", 1) for word in words[:first])
+        words: list[str] = []
+        for word in shlex.split(str(config["command"])):
+            words += _filled(word, values, python)
+    assignments = list(takewhile(_VARIABLE.match, words))
+    own = dict(word.split("=", 1) for word in assignments)
     more = map(str, cast("Sequence[object]", config.get("more") or ()))
-    return CommandLine(variables=tuple({**dict(env), **own}.items()), argv=(*words[first:], *more))
+    return CommandLine(variables=tuple({**dict(env), **own}.items()), argv=(*words[len(assignments) :], *more))
 
 
 def difference(line: CommandLine, other: CommandLine) -> str:
@@ -128,10 +130,13 @@ def difference(line: CommandLine, other: CommandLine) -> str:
 
 def _filled(word: str, values: Mapping[str, Value], python: str) -> list[str]:
     """The words that one word becomes: one, none where its flag is off, several where a flag is a few words."""
-    matches = [match for match in _PLACEHOLDER.finditer(word) if match["literal"] is None]
-    flags = [match for match in matches if match["on"] is not None]
-    if any(match["both"] is None and not flag(match["name"], values[match["name"]]) for match in flags):
-        return []
+    flags: list[re.Match[str]] = []
+    for match in _PLACEHOLDER.finditer(word):
+        if match["on"] is None:
+            continue
+        if match["both"] is None and not flag(match["name"], values[match["name"]]):
+            return []
+        flags.append(match)
 
     def put(match: re.Match[str]) -> str:
         name = match["name"]

@@ -401,8 +401,7 @@ class Evidence:
     @property
     def results(self) -> tuple[WorkerResult, ...]:
         """What the trial and each of its ranks said last, of those that said something."""
-        results = (self.result, *(facts.result for facts in self.ranks))
-        return tuple(result for result in results if result is not None)
+        return tuple(facts.result for facts in (self, *self.ranks) if facts.result is not None)
 
     @property
     def whole_steps_s(self) -> tuple[float, ...]:
@@ -410,13 +409,18 @@ class Evidence:
 
         An unmodified program is first seen in a backward pass: of its first step data and forward are missing.
         """
-        first = next((mark for mark in self.heartbeats if mark.step is not None), None)
         steps_s = self.measurement.step_s
-        return steps_s[1:] if first is not None and first.phase == "backward" else steps_s
+        for mark in self.heartbeats:
+            if mark.step is not None:
+                return steps_s[1:] if mark.phase == "backward" else steps_s
+        return steps_s
 
     def result_of(self, rank: int | None) -> WorkerResult | None:
         """What a rank said last, None where it said nothing; the trial's own ``result`` for None, and for one process.
 
         Of several that raised, the first may only say that it lost the one at fault.
         """
-        return next((facts.result for facts in self.ranks if facts.rank == rank), self.result)
+        for facts in self.ranks:
+            if facts.rank == rank:
+                return facts.result
+        return self.result

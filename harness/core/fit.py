@@ -81,12 +81,11 @@ def medians(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:
     """The least-squares line through ``points`` (x, y), or None with fewer than two different x."""
     n = len(points)
-    if len({x for x, _ in points}) < 2:
+    if len(dict(points)) < 2:
         return None
-    mean_x = math.fsum(x for x, _ in points) / n
-    mean_y = math.fsum(y for _, y in points) / n
-    spread_x = math.fsum((x - mean_x) ** 2 for x, _ in points)
-    spread_y = math.fsum((y - mean_y) ** 2 for _, y in points)
+    xs, ys = zip(*points, strict=True)
+    mean_x, mean_y = math.fsum(xs) / n, math.fsum(ys) / n
+    spread_x, spread_y = _spread(xs, mean_x), _spread(ys, mean_y)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread_x
     intercept = mean_y - slope * mean_x
     residual = math.fsum((y - intercept - slope * x) ** 2 for x, y in points)
@@ -99,6 +98,10 @@ def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:
         scatter=math.sqrt(residual / (n - 2)) if n > 2 else None,
         r_squared=1.0 - residual / spread_y if spread_y > 0 else 1.0,
     )
+
+
+def _spread(values: Iterable[float], mean: float) -> float:
+    return math.fsum((value - mean) ** 2 for value in values)
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.core.point import Point, Value
@@ -176,16 +176,21 @@ class Matrix:
         settings, limits = dict(cell), self.limits
         for row in self.limits_when:
             if row.when.holds(settings):
-                seconds = {name: getattr(row.limits, name) for name in ("startup_s", "stall_s", "total_s")}
-                limits = replace(limits, **{name: value for name, value in seconds.items() if value is not None})
+                limits = row.limits.over(limits)
         return limits
 
     def gpus_at(self, cell: Point) -> int:
         """The GPUs that one trial of ``cell`` occupies."""
         settings = dict(cell)
-        return next((row.gpus for row in reversed(self.resources) if row.when.holds(settings)), 0)
+        for row in reversed(self.resources):
+            if row.when.holds(settings):
+                return row.gpus
+        return 0
 
     def expected(self, cell: Point) -> Expectation | None:
         """What ``cell`` is expected to end in; the last expectation that speaks of it wins."""
         settings = dict(cell)
-        return next((row for row in reversed(self.expect) if row.when.holds(settings)), None)
+        for row in reversed(self.expect):
+            if row.when.holds(settings):
+                return row
+        return None

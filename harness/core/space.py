@@ -156,14 +156,17 @@ class Space:
     def broken(self, cell: Iterable[tuple[str, Value]]) -> Rule | None:
         """The first rule that ``cell`` breaks, or None when it may be run."""
         settings = dict(cell)
-        return next((rule for rule in self.rules if rule.broken(settings)), None)
+        for rule in self.rules:
+            if rule.broken(settings):
+                return rule
+        return None
 
     def name_of(self, cell: Point) -> str:
         """A short name: the values that are not the good ones, in the order of the axes; ``baseline`` when all are.
 
         Axes that ``cell`` leaves open are left out. Where there is one axis, its value is the name.
         """
-        settings = {f.name: f.good for f in self.factors} | dict(cell)
+        settings = dict(self.good) | dict(cell)
         is_one = len(self.factors) == 1
         changed = [assignment(f.name, settings[f.name]) for f in self.factors if is_one or settings[f.name] != f.good]
         return ",".join(changed) or BASELINE

@@ -17,6 +17,14 @@ class Limits:
     stall_s: float | None = None
     total_s: float | None = None
 
+    def over(self, others: Limits) -> Limits:
+        """These limits, and those of ``others`` where one is not set here."""
+        return Limits(
+            startup_s=others.startup_s if self.startup_s is None else self.startup_s,
+            stall_s=others.stall_s if self.stall_s is None else self.stall_s,
+            total_s=others.total_s if self.total_s is None else self.total_s,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:

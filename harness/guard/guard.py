@@ -158,8 +158,12 @@ class Guard:
         if self.pattern is not None:
             for job in jobs.matching(self.pattern):
                 self.guard(job)
-        self.families = {job: jobs.pids(job, proc=self.proc) for job in self.vigils if not job.slurm}
-        self.over = {job for job in self.vigils if job.slurm and not jobs.lives(job)}
+        self.families, self.over = {}, set()
+        for job in self.vigils:
+            if not job.slurm:
+                self.families[job] = jobs.pids(job, proc=self.proc)
+            elif not jobs.lives(job):
+                self.over.add(job)
 
     def _pulse(self, job: Guarded, now_s: float) -> dict[int, float]:
         """The CPU time of a job's processes. Of one on other nodes it is not known: it counts as one that computes."""

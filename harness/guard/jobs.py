@@ -97,9 +97,10 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
         member = read_member(pid)
         if member is not None and not member.ended and pattern.search(member.argv):
             members[pid] = member
-    tops = [m for m in members.values() if m.parent not in members and not _OURS.search(m.argv.split(" -- ")[0])]
     jobs: list[Guarded] = []
-    for member in tops:
+    for member in members.values():
+        if member.parent in members or _OURS.search(member.argv.split(" -- ")[0]):
+            continue
         with suppress(NoJobError):  # a shell, an editor: nothing of it runs Python
             find_job(member.pid, tree=ProcTree())
             jobs.append(_guarded(member))
@@ -122,17 +123,20 @@ def pids(job: Guarded, *, proc: Proc) -> list[int]:
     if not lives(job):
         return []
     tree = ProcTree()
-    family, frontier = [job.pid], [job.pid]
-    while frontier:
-        frontier = [child for pid in frontier for child in tree.children(pid) if child not in family]
-        family += frontier
+    family = [job.pid]
+    for pid in family:  # which grows by its children
+        family += [child for child in tree.children(pid) if child not in family]
     return [pid for pid in family if proc.state(pid) not in ("", "Z", "X")]
 
 
 def cpu_s(pids: Sequence[int], *, proc: Proc) -> dict[int, float]:
     """The CPU time of each process so far, its ended threads included, seconds."""
-    used = {pid: proc.all_cpu_s(pid) for pid in pids}
-    return {pid: seconds for pid, seconds in used.items() if seconds is not None}
+    used: dict[int, float] = {}
+    for pid in pids:
+        seconds = proc.all_cpu_s(pid)
+        if seconds is not None:
+            used[pid] = seconds
+    return used
 
 
 def turns(pids: Sequence[int], *, proc: Proc) -> int:

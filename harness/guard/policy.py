@@ -104,10 +104,7 @@ class Vigil:
 
     def pulse(self, now_s: float, cpu_s: dict[int, float]) -> None:
         """Take note of the CPU time of every process of the job, by PID."""
-        moved = any(
-            pid not in self.cpu_s or used - self.cpu_s[pid][1] > QUIET_SHARE * max(now_s - self.cpu_s[pid][0], 0.1)
-            for pid, used in cpu_s.items()
-        )
+        moved = self._has_moved(now_s, cpu_s)
         self.cpu_s = {pid: (now_s, used) for pid, used in cpu_s.items()}
         if moved:
             was_quiet, self.quiet_since_s = self.quiet_since_s is not None, None
@@ -115,6 +112,16 @@ class Vigil:
                 self.patience_s = 0.0  # what hung computes: look at once
         elif self.quiet_since_s is None:
             self.quiet_since_s = now_s
+
+    def _has_moved(self, now_s: float, cpu_s: dict[int, float]) -> bool:
+        """Whether a process is new, or has computed since the last pulse."""
+        for pid, used in cpu_s.items():
+            if pid not in self.cpu_s:
+                return True
+            then_s, before = self.cpu_s[pid]
+            if used - before > QUIET_SHARE * max(now_s - then_s, 0.1):
+                return True
+        return False
 
     def is_due(self, now_s: float) -> bool:
         """Whether the job is to be looked into now."""

@@ -121,10 +121,7 @@ def begin(
         "cwd": command.directory or str(Path.cwd()),
         "trial_dir": command.trial_dir,
         "token": token,
-        "output": [
-            (str(layout.output(folder, stream)), str(layout.output_tail(folder, stream)))
-            for stream in ("stdout", "stderr")
-        ],
+        "output": [_output_files(folder, "stdout"), _output_files(folder, "stderr")],
         "max_output_bytes": command.max_output_bytes,
         "max_address_space_bytes": command.max_address_space_bytes,
     }
@@ -157,10 +154,17 @@ def begin(
     )
 
 
+def _output_files(folder: Path, stream: str) -> tuple[str, str]:
+    """Where the beginning and the end of what is written to ``stream`` are kept."""
+    return str(layout.output(folder, stream)), str(layout.output_tail(folder, stream))
+
+
 def _last_line(complaint: str) -> str:
     """Of a traceback the line that says what it was; it may not all be written yet."""
-    lines = [line for line in complaint.splitlines() if line.strip() and not line.startswith((" ", "Traceback"))]
-    return lines[-1] if lines else "nothing"
+    for line in reversed(complaint.splitlines()):
+        if line.strip() and not line.startswith((" ", "Traceback")):
+            return line
+    return "nothing"
 
 
 class SupervisedHandle:
@@ -271,7 +275,7 @@ class SupervisedHandle:
         if guard is not None and procs.same(guard):
             tree = procs.below(guard.pid)
         elif self._group:
-            tree = [process for pid in cgroup.members(self._group) if (process := procs.read(pid)) is not None]
+            tree = list(filter(None, map(procs.read, cgroup.members(self._group))))
         elif not _ended(self._supervisor_fd):
             return []  # it has been told to end, and ends everything
         else:

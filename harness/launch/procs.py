@@ -9,6 +9,7 @@ import os
 import select
 import signal
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -79,8 +80,12 @@ def _content(pid: int, name: str) -> bytes:
 
 def everything() -> dict[int, Process]:
     """All processes of this PID namespace by PID. Not atomic: one may appear or go while we look."""
-    processes = (read(int(name)) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - pathlib is slow to import
-    return {process.pid: process for process in processes if process is not None}
+    table: dict[int, Process] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is slow to import
+        process = read(int(name)) if name.isdecimal() else None
+        if process is not None:
+            table[process.pid] = process
+    return table
 
 
 def descendants(root: int, table: dict[int, Process]) -> list[Process]:
@@ -88,12 +93,9 @@ def descendants(root: int, table: dict[int, Process]) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
-    processes: list[Process] = []
-    frontier = [root]
-    while frontier:
-        below = [child for pid in frontier for child in children.pop(pid, ())]
-        processes += below
-        frontier = [child.pid for child in below]
+    processes = children.pop(root, [])
+    for process in processes:  # which grows by its children
+        processes += children.pop(process.pid, ())
     return [process for process in processes if not process.dead]
 
 
@@ -113,7 +115,10 @@ def end_carrying(token: str) -> None:
         carriers = carrying(token, everything().values())
         if not carriers:
             return
-        for process in {*carriers, *(lower for upper in carriers for lower in below(upper.pid))}:
+        doomed = set(carriers)
+        for carrier in carriers:
+            doomed.update(below(carrier.pid))
+        for process in doomed:
             send(process, signal.SIGKILL)
         select.select([], [], [], _ROUND_S)
 
@@ -129,8 +134,11 @@ def below(root: int) -> list[Process]:
     processes: list[Process] = []
     frontier = [root]
     while frontier:
-        frontier = [child for pid in frontier for child in children(pid)]
-        processes += [process for pid in frontier if (process := read(pid)) is not None and not process.dead]
+        frontier = list(chain.from_iterable(map(children, frontier)))
+        for pid in frontier:
+            process = read(pid)
+            if process is not None and not process.dead:
+                processes.append(process)
     return processes
 
 

@@ -64,7 +64,7 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     owned = fork_supervisor(token=request["token"], env=request["env"], control=control)
     prctl.set_name("nsa-supervisor")
     wake = _watch_signals()
-    streams = [os.pipe2(os.O_CLOEXEC) for _ in ("stdout", "stderr")]
+    reads, writes = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)  # stdout, stderr
     try:
         files = [
             BoundedFile(head=head, tail=tail, bound=request["max_output_bytes"]) for head, tail in request["output"]
@@ -76,11 +76,9 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     supervisor = os.getpid()
     worker = os.fork()
     if worker == 0:
-        return _become_worker(
-            request, owned, supervisor=supervisor, output=[write for _, write in streams], fail=fail, keep=keep
-        )
+        return _become_worker(request, owned, supervisor=supervisor, output=list(writes), fail=fail, keep=keep)
     os.close(fail)
-    for _, write in streams:
+    for write in writes:
         os.close(write)
     why = _read_all(failed)
     if why:
@@ -92,7 +90,7 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
         wake=wake,
         worker=worker,
         owned=owned,
-        pipes={read: file for (read, _), file in zip(streams, files, strict=True)},
+        pipes=dict(zip(reads, files, strict=True)),
     )
     try:
         watch.run()
@@ -231,8 +229,8 @@ class _Watch:
         flushed_s = time.monotonic()
         while True:
             dirty = any(file.dirty for file in self.files)
-            ready = {fd for fd, _ in poller.poll(_QUIET_MS if dirty else None)}
-            for fd in ready & self.pipes.keys():
+            ready = dict(poller.poll(_QUIET_MS if dirty else None))
+            for fd in ready.keys() & self.pipes.keys():
                 if not self.drain(fd, limit=_PIPE_BYTES):
                     poller.unregister(fd)
                     del self.pipes[fd]
@@ -260,10 +258,10 @@ class _Watch:
     def flush(self) -> None:
         for file in self.files:
             file.flush()
-        errors = [file.error for file in self.files if file.error]
-        if errors and not self.complained:
-            self.complained = True
-            _say(self.control, {"output_lost": errors[0]})
+        for file in self.files:
+            if file.error and not self.complained:
+                self.complained = True
+                _say(self.control, {"output_lost": file.error})
 
     def woken(self) -> None:
         numbers = os.read(self.wake, _CHUNK_BYTES)

@@ -143,8 +143,11 @@ def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, proper
     """Keep the failure of the test that ran, as it would have reported it."""
     from _pytest.reports import TestReport, pytest_report_to_serializable
 
-    places = (report["location"] for report in read_reports(folder) if report["nodeid"] == state.nodeid)
-    file, line, name = next(places, (state.nodeid.partition("::")[0], None, state.nodeid))
+    file, line, name = state.nodeid.partition("::")[0], None, state.nodeid
+    for report in read_reports(folder):
+        if report["nodeid"] == state.nodeid:
+            file, line, name = report["location"]
+            break
     when = "teardown" if state.phase == EXIT else state.phase
     failed: dict[str, Any] = {"outcome": "failed", "longrepr": text, "when": when, "duration": seconds}
     ended: dict[str, Any] = {"outcome": "passed", "longrepr": None, "when": "teardown"}

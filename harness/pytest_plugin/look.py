@@ -20,7 +20,6 @@ import signal
 import sys
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,10 +163,13 @@ def of_the_test(
     ``watchdog`` is the thread of faulthandler_timeout in the process that runs the tests, and ``forked`` are processes
     that have the handler of that alarm from there.
     """
-    ours = {(sample.pid, thread.tid) for sample in evidence.stacks for thread in sample.threads if _serves(thread)}
     alarms = {"SIGALRM"} if alarm else set[str]()
     main = evidence.main
-    ours |= {(main, watchdog)} if main else set()
+    ours = {(main, watchdog)} if main else set[tuple[int, int]]()
+    for sample in evidence.stacks:
+        for thread in sample.threads:
+            if _serves(thread):
+                ours.add((sample.pid, thread.tid))
     stacks: list[StackSample] = []
     for sample in evidence.stacks:
         threads = tuple(thread for thread in sample.threads if (sample.pid, thread.tid) not in ours)
@@ -256,7 +258,7 @@ class SessionLook:
         """The look, and whether it is a hang of the test that is certain."""
         outcome, evidence, verdict = self.watch(self.job)
         hangs = verdict.kind is Kind.HANG and is_sure(verdict, self.trial(), evidence.silence_s)
-        if hangs and self.root is not None and self.root.pid not in [w.member.pid for w in self.job.workers]:
+        if hangs and self.root is not None and self.root.pid not in _workers(self.job):
             # Ranks below the test hang; the test itself may be about to end them, or have nothing to do with them.
             alone = JobTree(launcher=self.root, workers=(Worker(member=self.root),))
             hangs = self.watch(alone)[2].cause != "moving"
@@ -331,9 +333,10 @@ def own_line(evidence: Evidence, path: str) -> Frame | None:
     if not samples:
         return None
     threads = sorted(samples[-1].threads, key=lambda thread: thread.tid != samples[-1].pid)
-    for frame in chain.from_iterable(thread.frames for thread in threads):
-        if frame.line and Path(frame.file) == Path(path):
-            return frame
+    for thread in threads:
+        for frame in thread.frames:
+            if frame.line and Path(frame.file) == Path(path):
+                return frame
     return telling_frame(threads[0]) if threads else None
 
 
@@ -342,16 +345,28 @@ def is_one_call(evidence: Evidence) -> bool:
 
     There is no loop around any of them, no function is on the stack twice, and no C code calls back into Python.
     """
-    sample = next((s for s in reversed(evidence.stacks) if s.native and s.pid == evidence.main), None)
-    thread = next((t for t in sample.threads if t.tid == sample.pid), None) if sample is not None else None
+    thread = _main_thread(evidence)
     if thread is None or not python_frames(thread):
         return False
     inside = thread.frames[thread.frames.index(python_frames(thread)[0]) :]
-    n_own = next((i for i, frame in enumerate(inside) if _of_pytest(frame)), len(inside))
-    own = inside[:n_own]
-    if not own or any(frame.native for frame in own) or len({(f.file, f.function) for f in own}) < len(own):
-        return False
-    return all(runs_once("".join(linecache.getlines(f.file)), line=f.line or 0) for f in own)
+    own: list[Frame] = []
+    functions: set[tuple[str, str]] = set()
+    for frame in inside:
+        if _of_pytest(frame):
+            break
+        own.append(frame)
+        functions.add((frame.file, frame.function))
+        if frame.native or len(functions) < len(own):
+            return False
+    return bool(own) and all(runs_once("".join(linecache.getlines(f.file)), line=f.line or 0) for f in own)
+
+
+def _main_thread(evidence: Evidence) -> ThreadStack | None:
+    """The main thread of the process that runs the tests, in its last stacks with native frames."""
+    for sample in reversed(evidence.stacks):
+        if sample.native and sample.pid == evidence.main:
+            return next((thread for thread in sample.threads if thread.tid == sample.pid), None)
+    return None
 
 
 def last_samples(evidence: Evidence) -> list[StackSample]:
@@ -365,11 +380,15 @@ def _stacks(sample: StackSample) -> list[str]:
 
     out: list[str] = []
     for thread in sample.threads:
-        own = [frame for frame in thread.frames if not is_noise(frame) and not frame.native and not _of_pytest(frame)]
+        own = tuple(filter(_is_own, thread.frames))
         name = "MainThread" if thread.tid == sample.pid else thread.name or str(thread.tid)
         out.append(f"  process {sample.pid}, thread {name}:")
-        out += [f"    {line}" for line in lines(replace(thread, frames=tuple(own))).splitlines()]
+        out += [f"    {line}" for line in lines(replace(thread, frames=own)).splitlines()]
     return out
+
+
+def _is_own(frame: Frame) -> bool:
+    return not (is_noise(frame) or frame.native or _of_pytest(frame))
 
 
 def _of_pytest(frame: Frame) -> bool:

@@ -64,7 +64,7 @@ class Waiter:
         self.process: Process = process
         self.seq, self.due_s, self.raises, self.late_seq = 0, 0.0, 0, 0
         self.leftovers: list[Process] = []
-        self.looks: list[str] = []
+        self.looks: dict[str, str] = {}
 
     def run(self) -> None:
         """Until the process ends."""
@@ -168,10 +168,11 @@ class Waiter:
         """Keep for the summary what is said of a test, and nothing where ``words`` is empty."""
         if self.ended(0.0):
             return  # nobody is left to read it, and its folder is being taken away
-        self.looks = [line for line in self.looks if not line.startswith(f"{test}: ")]
-        self.looks += [f"{test}: {words}"] if words else []
+        self.looks.pop(test, None)  # the last word comes last
+        if words:
+            self.looks[test] = f"{test}: {words}"
         with suppress(OSError):  # the session has ended, and its folder with it
-            (self.folder / f"{self.name}.looks").write_text("".join(f"{line}\n" for line in self.looks))
+            (self.folder / f"{self.name}.looks").write_text("".join(f"{line}\n" for line in self.looks.values()))
 
     # -- ending
 
@@ -223,7 +224,7 @@ class Waiter:
         if self.file.read().seq != state.seq or self.answers(state, LATE_S) or self.ended(0.0):
             return
         seconds = self.clock.now() - state.began_s
-        lines = [line for line in self.looks if line.startswith(f"{state.nodeid} (")]
+        lines = [line for line in self.looks.values() if line.startswith(f"{state.nodeid} (")]
         text = (
             f"Timeout: pytest-timeout's limit ran out, and Python did not answer: the main thread does not come back "
             f"from C code. Ended from outside after {seconds:.0f} s."

@@ -113,10 +113,11 @@ def scan(content: bytes) -> Iterator[ScannedLine]:
     a run without its end reads as one that was cut off. Lines of older versions have neither; they come first.
     """
     raw_lines = content.split(b"\n")
-    last = max((n for n, raw in enumerate(raw_lines) if raw.strip()), default=-1)
+    while raw_lines and not raw_lines[-1].strip():
+        raw_lines.pop()
     offset = count = 0
     proved = False
-    for index, raw in enumerate(raw_lines[: last + 1]):
+    for index, raw in enumerate(raw_lines, start=1):
         at, offset = offset, offset + len(raw) + 1
         if not raw.strip():
             continue
@@ -126,7 +127,7 @@ def scan(content: bytes) -> Iterator[ScannedLine]:
         holds = seal is not None and _sum(raw[:-SEAL_BYTES] + b"}") == seal[1]
         parsed = _parse(raw)
         if isinstance(parsed, str):
-            yield ScannedLine(number=index + 1, offset=at, damage=parsed, is_torn=index == last)
+            yield ScannedLine(number=index, offset=at, damage=parsed, is_torn=index == len(raw_lines))
             continue
         number = parsed.get("seq")
         if seal is None:
@@ -140,7 +141,7 @@ def scan(content: bytes) -> Iterator[ScannedLine]:
         elif not proved and parsed.get("before") != _sum(content[:at]).decode():
             damage, is_whole = "the lines before it are not as they were written", True
         proved = proved or seal is not None
-        yield ScannedLine(number=index + 1, offset=at, parsed=parsed, damage=damage, is_whole=is_whole or not damage)
+        yield ScannedLine(number=index, offset=at, parsed=parsed, damage=damage, is_whole=is_whole or not damage)
 
 
 SEAL_BYTES = 26

@@ -22,7 +22,7 @@ def recalled(question: CampaignSpec, environ: Mapping[str, str]) -> CampaignSpec
         NoSecretError: it is not there; to go on with another value would be another question.
     """
     data = to_json(question)
-    missing = sorted(name for name in _hidden(data) if name not in environ)
+    missing = sorted(_hidden(data).difference(environ))
     if missing:
         words = " ".join(f"{name}=.." for name in missing)
         raise NoSecretError(
@@ -44,7 +44,8 @@ def _hidden(data: Any) -> set[str]:
         return {str(data[0])}
     if isinstance(data, dict):
         return _hidden(list(cast("dict[str, Any]", data).values()))
-    return {name for part in cast("list[Any]", data) for name in _hidden(part)} if isinstance(data, list) else set()
+    parts = cast("list[Any]", data) if isinstance(data, list) else []
+    return set[str]().union(*map(_hidden, parts))
 
 
 def _filled(data: Any, environ: Mapping[str, str]) -> Any:

@@ -34,15 +34,22 @@ def secrets(env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
     A path is none: it says where a secret lies. Nor is a plain number, which innocent text holds too.
     """
-    looks = {value for name, value in env if looks_secret(name) and len(value) >= _SHORTEST}
-    values = {value for value in looks if not value.startswith(("/", "~")) and not value.isdigit()}
+    values: set[str] = set()
+    for name, value in env:
+        is_innocent = value.startswith(("/", "~")) or value.isdigit() or len(value) < _SHORTEST
+        if looks_secret(name) and not is_innocent:
+            values.add(value)
     return tuple(sorted(values, key=len, reverse=True))
 
 
 def secret_settings(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The values in ``settings`` whose names would, as options, be those of secrets: a ``tokenizer`` is none."""
-    options = ((f"--{name.replace('_', '-')}", value) for name, value in settings)
-    return tuple(value for name, value in options if _is_secret_option(name) and len(value) >= _SHORTEST)
+    values: list[str] = []
+    for name, value in settings:
+        option = f"--{name.replace('_', '-')}"
+        if _is_secret_option(option) and len(value) >= _SHORTEST:
+            values.append(value)
+    return tuple(values)
 
 
 _secret_values: set[str] = set()
@@ -79,10 +86,11 @@ def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:
 
 def hidden_arguments(words: list[Any], *, word: str = HIDDEN) -> list[Any]:
     """``words`` with the value behind each ``--token`` or ``--password`` hidden."""
-    return [
-        word if i and type(item) is str and item[:1] != "-" and _is_before_secret(words[:i]) else item
-        for i, item in enumerate(words)
-    ]
+    shown: list[Any] = []
+    for i, item in enumerate(words):
+        is_value = i > 0 and type(item) is str and item[:1] != "-"
+        shown.append(word if is_value and _is_before_secret(words[:i]) else item)
+    return shown
 
 
 def _is_before_secret(words: list[Any]) -> bool:

@@ -167,7 +167,10 @@ class RunStore:
 
     def find(self, key: str) -> TrialRecord | None:
         """The finished trial with this key, if there is one."""
-        return next((record for record in self.records() if record.trial.key == key), None)
+        for record in self.records():
+            if record.trial.key == key:
+                return record
+        return None
 
     def started_not_finished(self) -> tuple[Trial, ...]:
         """Trials that were running when an earlier controller died."""
@@ -319,8 +322,10 @@ class RunStore:
 
 def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
     """Every variable that the question sets, for what is secret in it."""
-    bundles = (question.matrix.base, *question.matrix.space.bundles)
-    return tuple(pair for bundle in bundles for pair in bundle.env)
+    pairs = list(question.matrix.base.env)
+    for bundle in question.matrix.space.bundles:
+        pairs += bundle.env
+    return tuple(pairs)
 
 
 def _json(data: Any) -> str:

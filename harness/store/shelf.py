@@ -64,10 +64,14 @@ class RunSummary:
         return f"{self.name}  {self.ending}  {self.question}"
 
 
+def folders(runs_dir: Path) -> list[Path]:
+    """The folder of every run in ``runs_dir``, by name, also of one that cannot be read."""
+    return sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
+
+
 def list_runs(runs_dir: Path) -> tuple[RunSummary, ...]:
     """Every run in ``runs_dir``, newest first; those that cannot be read say why instead of hiding."""
-    folders = sorted(path.parent for path in runs_dir.glob("*/journal.jsonl"))
-    return tuple(sorted(map(summary, folders), key=lambda s: s.started_at, reverse=True))
+    return tuple(sorted(map(summary, folders(runs_dir)), key=lambda s: s.started_at, reverse=True))
 
 
 def summary(folder: Path) -> RunSummary:
@@ -79,7 +83,7 @@ def _with_answer(row: RunSummary) -> RunSummary:
     """``row`` with what its report says; not with what a report said before the run went on."""
     with suppress(StoreError):
         claims = read_object(layout.report(row.directory, "claims.json"))
-        if all(claims.get(name, getattr(row, name)) == getattr(row, name) for name in ("ended", "trials")):
+        if claims.get("ended", row.ended) == row.ended and claims.get("trials", row.trials) == row.trials:
             answer = str(claims.get("answer", ""))
             return replace(row, answer=answer, brief=str(claims.get("brief", answer)))
     return row

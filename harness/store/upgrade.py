@@ -59,17 +59,21 @@ def read_line(line: Line, question: CampaignSpec) -> Line:
     match line.event:
         case "decision" if "value" in data:
             cell = to_json(question.at(data["value"]))
-            return replace(line, data={**{k: v for k, v in data.items() if k != "value"}, "cell": cell})
+            return replace(line, data={**_without(data, "value"), "cell": cell})
         case "start" | "record" | "reuse" | "said":
             return replace(line, data=_at_cells(data, question))
         case "end" if data.get("boundary") is not None:
             boundary = data["boundary"]
             answer = {"boundary": boundary, "because": boundary.get("because", "")}
-            return replace(line, data={**{k: v for k, v in data.items() if k != "boundary"}, "answer": answer})
+            return replace(line, data={**_without(data, "boundary"), "answer": answer})
         case "end":
-            return replace(line, data={k: v for k, v in data.items() if k != "boundary"})
+            return replace(line, data=_without(data, "boundary"))
         case _:
             return line
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
 
 
 def _at_cells(data: dict[str, Any], question: CampaignSpec) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def _inside(unshare: subprocess.Popen[bytes]) -> int:
 
 def _members(init: int) -> list[int]:
     """The PIDs here of the processes in the namespace of ``init``."""
-    pids = [path.name for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return [int(pid) for pid in pids if _namespace(pid, "pid") == _namespace(init, "pid") != ""]
+    folders = Path("/proc").glob("[0-9]*")
+    return [int(path.name) for path in folders if _namespace(path.name, "pid") == _namespace(init, "pid") != ""]
 
 
 def _namespace(pid: int | str, kind: str) -> str:

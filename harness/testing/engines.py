@@ -138,10 +138,9 @@ class Stage:
     def __init__(self, engine: Engine, tmp_path: Path, *, nodes: int) -> None:
         self.mark, self.tmp_path, self.nodes = secrets.token_hex(8), tmp_path, nodes
         self.head = Head()
-        hosts, port = [], self.head.addresses.rpartition(":")[2]
+        port = self.head.addresses.rpartition(":")[2]
         self.relay = Relay(int(port))
-        hosts = [f"{head.rpartition(':')[0]}:{self.relay.port}" for head in self.head.addresses.split(",")]
-        env = {HEADS: ",".join(hosts), TOKEN: self.head.token}
+        env = {HEADS: self.head.addresses.replace(f":{port}", f":{self.relay.port}"), TOKEN: self.head.token}
         self.placement = self.head.placement = engine.place(AGENT, env=env, nodes=nodes)
 
     def run(self, code: str, *, spans: int = 1, n: int = 0) -> Conducted:
@@ -160,18 +159,26 @@ class Stage:
 
     def agents(self) -> list[int]:
         """The PIDs of the agents themselves, here."""
-        ours = [pid for pid, token in processes_with(TOKEN) if token == self.head.token]
-        return list(filter(_is_agent, ours))
+        return list(filter(_is_agent, _carrying(TOKEN, self.head.token)))
 
     def of_trials(self) -> list[int]:
         """The live processes of trials."""
-        return [pid for pid, mark in processes_with(MARK) if mark == self.mark]
+        return _carrying(MARK, self.mark)
+
+    def busy_host(self) -> str:
+        """The host of the agent that runs a trial."""
+        return next(member for member in self.head.members if member.busy).node.host
 
     def close(self) -> None:
         """End it all."""
         self.head.close()
         self.placement.stop()
         self.relay.close()
+
+
+def _carrying(name: str, value: str) -> list[int]:
+    """The PIDs of the processes whose variable ``name`` has this value."""
+    return [pid for pid, own in processes_with(name) if own == value]
 
 
 @contextmanager
@@ -197,7 +204,7 @@ def _is_agent(pid: int) -> bool:
     """Whether it is an agent, and not the client that holds it or what becomes one."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-        return tuple(word.decode() for word in words) == AGENT
+        return tuple(map(bytes.decode, words)) == AGENT
     return False
 
 
@@ -254,13 +261,13 @@ def check_agent_killed(engine: Engine, tmp_path: Path) -> None:
         running = pool.submit(stage.run, PROGRAMS["waits"])
         await_(stage.of_trials, "the trial did not begin")
         await_(lambda: len(stage.head.members) == 2, "an agent is missing")
-        busy = next(m for m in stage.head.members if m.busy)
+        host = stage.busy_host()
         victim = [pid for pid in stage.agents() if _is_above(pid, stage.of_trials())]
         os.kill(victim[0], signal.SIGKILL)
         await_(lambda: not stage.of_trials(), "the trial outlived its agent", limit_s=GONE_S)
         done = running.result(GONE_S)
         assert done.verdict.kind is Kind.INFRA, done.verdict.because
-        assert busy.node.host in done.outcome.why
+        assert host in done.outcome.why
         assert stage.run("print('done')").verdict.kind is Kind.PASS
 
 
@@ -277,12 +284,12 @@ def check_head_killed(engine: Engine, tmp_path: Path) -> None:
         assert head.stdout is not None
         mark, token = head.stdout.readline().split()
         try:
-            await_(lambda: mark in [m for _, m in processes_with(MARK)], "the trial did not begin")
+            await_(lambda: _carrying(MARK, mark), "the trial did not begin")
         finally:
             head.kill()
 
     def left() -> list[int]:
-        return [p for name, value in ((MARK, mark), (TOKEN, token)) for p, v in processes_with(name) if v == value]
+        return _carrying(MARK, mark) + _carrying(TOKEN, token)
 
     await_(lambda: not left(), "something outlived the head", limit_s=GONE_S)
 
@@ -325,7 +332,7 @@ def _lose(engine: Engine, tmp_path: Path, cluster: Cluster, *, how: Callable[[st
         running = pool.submit(stage.run, code)
         await_(stage.of_trials, "the trial did not begin")
         await_(marks.exists, "the program did not begin")
-        how(next(m for m in stage.head.members if m.busy).node.host)
+        how(stage.busy_host())
         if not goes_on:
             await_(lambda: not stage.of_trials(), "the trial outlived its node", limit_s=GONE_S)
         done = running.result(PATIENCE_S)

@@ -27,10 +27,10 @@ from harness.launch import procs
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from harness.core.outcome import Cleanup, Exit
-    from harness.core.ports import Executor, Handle
+    from harness.core.ports import Executor, Handle, ProcessRef
     from harness.launch.procs import Process
 
 PATIENCE_S = 60.0
@@ -107,7 +107,7 @@ class Ear:
     def hear_processes(self, count: int) -> list[Process]:
         """The processes that ``count`` lines name by PID, as /proc shows them now."""
         pids = [self.hear()["pid"] for _ in range(count)]
-        return [process for process in map(procs.read, pids) if process is not None]
+        return list(filter(None, map(procs.read, pids)))
 
     def close(self) -> None:
         """Give the FIFO back."""
@@ -167,13 +167,28 @@ def is_gone(process: Process) -> bool:
     return now is None or now.started != process.started or now.dead
 
 
+def alive(processes: list[Process]) -> list[Process]:
+    """Those that are not dead."""
+    return [process for process in processes if not is_gone(process)]
+
+
 def wait_gone(processes: list[Process]) -> None:
     """Wait until all of them are dead."""
     clock = WallClock()
     until_s = clock.now() + PATIENCE_S
-    while left := [process for process in processes if not is_gone(process)]:
-        assert clock.now() < until_s, f"still there: {left}"
+    while remaining := alive(processes):
+        assert clock.now() < until_s, f"still there: {remaining}"
         clock.sleep(0.002)
+
+
+def _signals(cleanup: Cleanup) -> list[str]:
+    """The names of the signals that were sent, in order."""
+    return [name for _, name, _ in cleanup.signals]
+
+
+def _identities(processes: Iterable[Process | ProcessRef]) -> set[tuple[int, int]]:
+    """What tells processes apart, also from later ones with the same PID."""
+    return {(process.pid, process.started) for process in processes}
 
 
 # --- the checks ----------------------------------------------------------------------------------------------------
@@ -304,7 +319,7 @@ os._exit(0)
         assert [ref.pid for ref in handle.processes()] == [holder.pid]
         cleanup = stop(handle, grace_s=PATIENCE_S)
         assert cleanup.ended == 1
-        assert [name for _, name, _ in cleanup.signals] == ["SIGTERM"]
+        assert _signals(cleanup) == ["SIGTERM"]
         assert is_gone(holder)
 
 
@@ -323,7 +338,7 @@ wait()
         ear.hear()
         assert handle.poll() is None
         cleanup = stop(handle, grace_s=PATIENCE_S)
-        assert [name for _, name, _ in cleanup.signals] == ["SIGTERM"]
+        assert _signals(cleanup) == ["SIGTERM"]
         ended = handle.poll()
         assert ended is not None
         assert ended.code == 5
@@ -335,15 +350,13 @@ def check_nasty_tree(executor: Executor, tmp_path: Path) -> None:
     with running(executor, tmp_path / "nasty", _NASTY) as (handle, ear):
         members = ear.hear_processes(_NASTY_SIZE)
         assert len(members) == _NASTY_SIZE
-        listed = {(ref.pid, ref.started) for ref in handle.processes()}
-        assert {(member.pid, member.started) for member in members} == listed
+        assert _identities(members) == _identities(handle.processes())
         cleanup = stop(handle, grace_s=0.2)
         assert handle.processes() == ()
-        assert [member for member in members if not is_gone(member)] == []
+        assert alive(members) == []
         assert cleanup.gone
         assert cleanup.ended == _NASTY_SIZE
-        names = [name for _, name, _ in cleanup.signals]
-        assert {"SIGTERM", "SIGCONT", "SIGKILL"} <= set(names)
+        assert {"SIGTERM", "SIGCONT", "SIGKILL"} <= set(_signals(cleanup))
         ended = handle.poll()
         assert ended is not None
         assert ended.signal == signal.SIGKILL
@@ -376,8 +389,8 @@ def check_two_at_once(executor: Executor, tmp_path: Path) -> None:
         running(executor, tmp_path / "two", code) as (two, ear_two),
     ):
         members_one, members_two = ear_one.hear_processes(2), ear_two.hear_processes(2)
-        assert {ref.pid for ref in one.processes()} == {m.pid for m in members_one}
-        assert {ref.pid for ref in two.processes()} == {m.pid for m in members_two}
+        assert _identities(one.processes()) == _identities(members_one)
+        assert _identities(two.processes()) == _identities(members_two)
         stop(one, grace_s=0.0)
         assert all(map(is_gone, members_one))
         assert not any(map(is_gone, members_two))
@@ -395,7 +408,7 @@ def check_close(make_executor: Callable[[], Executor], tmp_path: Path) -> None:
         ours = [p for p in procs.descendants(os.getpid(), procs.everything()) if p.pid not in before]
         assert len(ours) > _NASTY_SIZE
         executor.close()
-        assert [process for process in ours if not is_gone(process)] == []
+        assert alive(ours) == []
 
 
 def check_killed_controller(make_executor: Callable[[], Executor], tmp_path: Path) -> None:
@@ -408,11 +421,12 @@ def check_killed_controller(make_executor: Callable[[], Executor], tmp_path: Pat
         process = subprocess.Popen([sys.executable, "-P", "-c", code, recipe, str(folder)])
         with process:
             members = ear.hear_processes(_NASTY_SIZE)
-            supervisors = [procs.read(member.parent) for member in members]
+            parents = [member.parent for member in members]
+            supervisors = list(filter(None, map(procs.read, parents)))
             below = procs.descendants(process.pid, procs.everything())
             process.kill()
             process.wait()
-            wait_gone([*members, *below, *(s for s in supervisors if s is not None)])
+            wait_gone([*members, *below, *supervisors])
 
 
 def controller(recipe: str, trial_dir: str) -> None:

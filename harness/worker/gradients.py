@@ -49,7 +49,7 @@ class GradientProbe(NullProbe):
     def built(self, state: TrainingState) -> None:
         """Listen at the model's input and output."""
         self._model = cast("nn.Module", state.model)
-        self._blocks = tuple(cast("nn.Module", block) for block in state.blocks)
+        self._blocks = cast("tuple[nn.Module, ...]", tuple(state.blocks))
         if why_not := _sharded(self._model, state):
             self._write(GradientTruth(id="gradients", compared=0, why_not=why_not))
             return
@@ -90,14 +90,14 @@ class GradientProbe(NullProbe):
         import torch.distributed as dist
 
         model = cast("nn.Module", self._model)
-        parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        total = [torch.zeros_like(p) for _, p in parameters]
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        total = list(map(torch.zeros_like, parameters.values()))
         for one in self._passes:
             if one.gradient is None:
                 continue
             with torch.enable_grad(), torch.autocast(one.device, dtype=one.autocast, enabled=one.autocast is not None):
                 output = model(one.inputs)
-            gradients = torch.autograd.grad(output, [p for _, p in parameters], one.gradient, allow_unused=True)
+            gradients = torch.autograd.grad(output, list(parameters.values()), one.gradient, allow_unused=True)
             parts = cast("tuple[Tensor | None, ...]", gradients)  # torch's own signature does not know of unused ones
             for whole, part in zip(total, parts, strict=True):
                 if part is not None:
@@ -106,7 +106,7 @@ class GradientProbe(NullProbe):
             for whole in total:
                 dist.all_reduce(whole)
                 whole /= self._place.world
-        return {name: whole for (name, _), whole in zip(parameters, total, strict=True)}
+        return dict(zip(parameters, total, strict=True))
 
     def _write(self, truth: GradientTruth) -> None:
         if self._place.rank == 0:
