@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from harness.core.verdict import Kind
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from harness.core.point import Point, Value
     from harness.report.tried import TrialSet
@@ -48,20 +47,21 @@ def pairs_of(by_cell: Cells, *, axes: Sequence[str]) -> tuple[Pairs, ...]:
     cells = {cell: trials for cell, trials in by_cell.items() if not trials.is_undecided}
     pairs: list[Pairs] = []
     for axis in axes:
-        every = _differing_only_in(axis, cells)
+        every: list[Pair] = []
+        for alike in alike_but(cells, (axis,)):
+            every += combinations(alike, 2)
         if every:
             pairs.append(_sorted_out(axis, every, cells))
     return tuple(pairs)
 
 
-def _differing_only_in(axis: str, cells: Cells) -> list[Pair]:
-    def rest(cell: Point) -> tuple[tuple[str, Value], ...]:
-        return tuple(setting for setting in cell if setting[0] != axis)
+def alike_but(cells: Iterable[Point], axes: Collection[str]) -> Iterable[list[Point]]:
+    """Each set of cells that differ in nothing but these axes."""
 
-    every: list[Pair] = []
-    for group in grouped(cells, rest).values():
-        every += combinations(group, 2)
-    return every
+    def rest(cell: Point) -> tuple[tuple[str, Value], ...]:
+        return tuple(setting for setting in cell if setting[0] not in axes)
+
+    return grouped(cells, rest).values()
 
 
 def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
@@ -90,8 +90,7 @@ def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
 
 def _outlasts(passed: TrialSet, slow: TrialSet) -> bool:
     """Whether a trial of the one passed after a time that a slow trial of the other was not given."""
-    limits_s = [t.record.trial.budget.total.seconds for t in slow if t.verdict.kind is Kind.SLOW]
-    times_s = [t.record.outcome.duration_s for t in passed if t.verdict.kind is Kind.PASS]
+    limits_s, times_s = slow.slow_limits_s, passed.passes_s
     return bool(limits_s) and bool(times_s) and max(times_s) > min(limits_s)
 
 

@@ -251,12 +251,13 @@ def _times(findings: Findings, boundary: Boundary) -> str:
 def _claim_of_less(findings: Findings) -> str:
     if findings.failing:
         return f"{_fails(findings)} No boundary is claimed."
-    slow = findings.slow_groups
-    if not slow:
-        return ""
-    slow_trials = sum(len(group.trials) for group in slow)
-    total = sum(len(findings.at_value(group.value)) for group in slow)
-    return f"{findings.run.axis.name} {ranges([group.value for group in slow])}: {of(slow_trials, total)} {RAN_OUT}."
+    slow_trials = total = 0
+    values: list[Value] = []
+    for group in findings.slow_groups:
+        slow_trials += len(group.trials)
+        total += len(findings.at_value(group.value))
+        values.append(group.value)
+    return f"{findings.run.axis.name} {ranges(values)}: {of(slow_trials, total)} {RAN_OUT}." if values else ""
 
 
 def certificate(findings: Findings) -> str:
