@@ -44,7 +44,10 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
 
 def variables(evidence: Evidence) -> str:
     """The locals that the user asked for, a block for each frame."""
-    blocks = [f"{code(at)}\n\n{fence(chr(10).join(values))}" for at, values in locals_by_frame(evidence)]
+    blocks: list[str] = []
+    for at, values in locals_by_frame(evidence):
+        text = "\n".join(values)
+        blocks.append(f"{code(at)}\n\n{fence(text)}")
     return f"**Its variables there:**\n\n{chr(10).join(blocks)}" if blocks else ""
 
 
@@ -99,14 +102,14 @@ def used_no_cpu(evidence: Evidence) -> bool:
     pair = _pair(evidence.processes)
     if pair is None:
         return False
-    before = {thread.tid: thread.cpu_s for thread in pair[0].threads}
-    cpu_s = sum(thread.cpu_s - before.get(thread.tid, thread.cpu_s) for thread in pair[1].threads)
-    return cpu_s < STILL_CPU_S
+    first, last = pair
+    before = first.thread
+    return sum(thread.cpu_s - before.get(thread.tid, thread).cpu_s for thread in last.threads) < STILL_CPU_S
 
 
 def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] | None:
     by_id = {look.id: look for look in looks}
-    pairs = [(by_id[b.undisturbed_since], b) for b in looks if b.undisturbed_since in by_id]
+    pairs = [(by_id[look.undisturbed_since], look) for look in looks if look.undisturbed_since in by_id]
     if not pairs and len(looks) > 1:
         pairs = [(looks[0], looks[-1])]
     return max(pairs, key=lambda pair: pair[1].t_s - pair[0].t_s, default=None)
@@ -151,8 +154,7 @@ def unusable(evidence: Evidence) -> str:
 
 def limits(budget: Budget) -> str:
     """Every limit with where it came from."""
-    by_name = (("start-up", budget.startup), ("stall", budget.stall), ("total", budget.total))
-    return "; ".join(_limit(name, limit) for name, limit in by_name)
+    return "; ".join((_limit("start-up", budget.startup), _limit("stall", budget.stall), _limit("total", budget.total)))
 
 
 def _limit(name: str, limit: Limit) -> str:

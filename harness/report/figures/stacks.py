@@ -65,8 +65,8 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
 def _path(thread: ThreadStack) -> tuple[Frame, ...]:
     """The calls from the outside in, without those that only pass a call on."""
     telling = telling_frame(thread)
-    frames = [frame for frame in python_frames(thread) if frame is telling or bare(frame) not in WRAPPERS]
-    return tuple(reversed(frames))
+    calls = reversed(python_frames(thread))
+    return tuple(frame for frame in calls if frame is telling or bare(frame) not in WRAPPERS)
 
 
 def _innermost(paths: Sequence[tuple[Frame, ...]]) -> list[tuple[Frame, ...]]:
@@ -131,12 +131,16 @@ def _label(frame: Frame, *, room: int, line: int) -> str:
     file = frame.file.rpartition("/")[2]
     names = [f"{frame.function} ({file}:{line})", f"{frame.function}:{line}"] if line else []
     names = [*([place(frame)] if line else []), *names, frame.function, frame.function.rpartition(".")[2]]
-    start = f"{names[-1][: max(room - 1, 1)]}…"
-    return next((name for name in names if len(name) <= room), start)
+    for name in names:
+        if len(name) <= room:
+            return name
+    return f"{names[-1][: max(room - 1, 1)]}…"
 
 
 def _alt(paths: Sequence[tuple[Frame, ...]], telling: Sequence[Frame | None], unit: str) -> str:
-    where = Counter(place(frame) if frame else "an unnamed place" for frame in telling)
+    where: Counter[str] = Counter()
+    for frame in telling:
+        where[place(frame) if frame else "an unnamed place"] += 1
     shared = _shared(paths)
     text = listed(f"{count(n, unit)} in {name}" for name, n in where.most_common())
     common = f" They share the outermost {count(shared, 'call')}." if len(paths) > 1 and shared else ""
