@@ -23,8 +23,10 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     if findings.is_line:
         fit = run.boundary.fit if run.boundary else None
         return draw(fit, axis=run.axis.name, hide=hide) if fit else None
-    axis_fit = next((f for f in findings.answer.fits if "seconds" in f.fit.quantity), None)
-    return draw(axis_fit.fit, axis=axis_fit.axis, hide=hide) if axis_fit else None
+    for axis_fit in findings.answer.fits:
+        if "seconds" in axis_fit.fit.quantity:
+            return draw(axis_fit.fit, axis=axis_fit.axis, hide=hide)
+    return None
 
 
 def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = "scaling") -> Figure:

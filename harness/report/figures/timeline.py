@@ -78,8 +78,10 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
 
 def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
     """The marks of each rank, oldest first; ranks that left none are not there."""
-    marks = [mark for facts in evidence.ranks for mark in facts.heartbeats] or list(evidence.heartbeats)
-    return grouped(sorted(marks, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
+    marks: list[Heartbeat] = []
+    for facts in evidence.ranks:
+        marks += facts.heartbeats
+    return grouped(sorted(marks or evidence.heartbeats, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
 
 
 def spans_of(marks: Sequence[Heartbeat], *, end: float) -> list[Span]:
@@ -123,16 +125,20 @@ def _silence(span: Span, *, room: float) -> str:
     """As much of the sentence as fits into this share of the width."""
     silent = f"silent {seconds(span.end - span.start)}"
     whole = f"{silent} in {span.phase}" if span.phase else silent
-    return next((text for text in (whole, silent, seconds(span.end - span.start)) if len(text) < 52 * room), "")
+    for text in (whole, silent, seconds(span.end - span.start)):
+        if len(text) < 52 * room:
+            return text
+    return ""
 
 
 def _looks(axes: Axes, evidence: Evidence, outcome: Outcome, *, y: float) -> None:
     """When stacks were taken, and below it when we ended the trial."""
     room = axes.get_xlim()
+    times: list[float] = []
     for sample in evidence.stacks:
         axes.plot(sample.t_s, y, marker="v", color=INK, markersize=5)
-    if evidence.stacks:
-        times = [sample.t_s for sample in evidence.stacks]
+        times.append(sample.t_s)
+    if times:
         _beside(axes, "stacks taken", first=min(times), last=max(times), y=y, room=room)
     for t_s, name, _ in outcome.cleanup.signals[:1]:
         axes.plot(t_s, y - 0.45, marker="x", color=INK, markersize=6)

@@ -62,19 +62,20 @@ def _settings(findings: Findings) -> list[tuple[str, str]]:
 
 def _axes(findings: Findings) -> str:
     """The axes, with what each value does."""
-    rows = (
-        (code(f.name), md(listed(f.axis.values)), md(f.good), md(f.bad), _sets(f))
-        for f in findings.run.spec.matrix.space.factors
-    )
-    head = ("axis", "values", "baseline", "the other end", "each value sets")
-    return table(head, rows) if findings.run.spec.matrix.space.factors else ""
+    rows: list[tuple[str, ...]] = []
+    for factor in findings.run.spec.matrix.space.factors:
+        values = md(listed(factor.axis.values))
+        rows.append((code(factor.name), values, md(factor.good), md(factor.bad), _sets(factor)))
+    return table(("axis", "values", "baseline", "the other end", "each value sets"), rows) if rows else ""
 
 
 def _sets(factor: Factor) -> str:
-    texts = list(map(_bundle, factor.bundles))
-    return (
-        listed((f"{md(v)}: {text}" for v, text in zip(factor.axis.values, texts, strict=False) if text), most=6) or "-"
-    )
+    parts: list[str] = []
+    for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
+        text = _bundle(bundle)
+        if text:
+            parts.append(f"{md(value)}: {text}")
+    return listed(parts, most=6) or "-"
 
 
 def _bundle(bundle: Bundle) -> str:

@@ -91,8 +91,9 @@ def _coverage(findings: Findings, *, cells: int, product: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
     space = findings.run.spec.matrix.space
     if space.rules and product <= MOST_COMBINATIONS:
-        every = itertools.product(*(factor.axis.values for factor in space.factors))
-        allowed = sum(space.broken(zip(space.names, values, strict=True)) is None for values in every)
+        allowed = 0
+        for values in itertools.product(*(factor.axis.values for factor in space.factors)):
+            allowed += space.broken(zip(space.names, values, strict=True)) is None
         if allowed == cells:
             return (
                 f"All {count(cells, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."
@@ -102,7 +103,7 @@ def _coverage(findings: Findings, *, cells: int, product: int) -> str:
 
 def _single_trials(findings: Findings) -> list[str]:
     """That what was run only once says nothing of how often it fails."""
-    once = sum(len(trials) == 1 for trials in findings.by_cell.values())
+    once = list(map(len, findings.by_cell.values())).count(1)
     if not once:
         return []
     if findings.is_single:

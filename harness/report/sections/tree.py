@@ -118,12 +118,16 @@ def _same(evidence: Evidence) -> TreeNode | None:
         thread = deciding_thread(sample)
         if thread:
             by_source.setdefault((sample.rank, sample.source, sample.native), []).append(thread)
-    repeated = [threads for threads in by_source.values() if len(threads) > 1]
-    if not repeated:
+    number, is_same = 0, True
+    for threads in by_source.values():
+        if len(threads) > 1:
+            number += len(threads)
+            is_same = is_same and _are_the_same(threads)
+    if not number:
         return None
-    samples = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
+    samples = f"{count(number, 'sample')}: {listed(sample.id for sample in evidence.stacks)}"
     title = "Were the stacks the same each time?"
-    if all(map(_are_the_same, repeated)):
+    if is_same:
         return TreeNode(title, "yes, line by line", samples, "moving: slow or looping")
     return TreeNode(title, "no, they differ", samples, "stuck in one place")
 

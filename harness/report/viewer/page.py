@@ -55,8 +55,10 @@ def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
 
 def _worst(trials: TrialSet) -> int | None:
     """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
-    worst = next((trial for trial in trials if trial.record.answer is not Answer.GOOD), next(iter(trials), None))
-    return worst.number - 1 if worst else None
+    for trial in trials:
+        if trial.record.answer is not Answer.GOOD:
+            return trial.number - 1
+    return trials.first.number - 1 if trials else None
 
 
 def page(document: dict[str, Any]) -> str:
