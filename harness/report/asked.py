@@ -71,7 +71,7 @@ def _never(cells: dict[Point, TrialSet], question: MatrixQuestion, trials: list[
     gap = _not_reached(cells, question)
     if not reached:
         return _answer(question, NOT_KNOWN, f"No trial{through or ' came to its end'}.{gap}", trials)
-    none = "/".join(kind.value for kind in question.kinds) or "failure"
+    none = "/".join(question.kinds) or "failure"
     scope = f"{count(len(reached), 'trial')} of {count(len(cells_of(reached)), 'cell')}"
     return _answer(question, NO, f"No {none} in the {scope}{through}.{gap}", trials)
 

@@ -80,7 +80,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         kind=COMPARISON,
         verdict=_verdict(changes),
         tone=tone,
-        answer=_answer(cell_pairs, moved),
+        answer=_answer(changes, moved),
         begins_with_verdict=False,
         claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
@@ -153,15 +153,15 @@ def _verdict(changes: Counter[str]) -> str:
     return text[:1].upper() + text[1:] if text else "Nothing changed"
 
 
-def _answer(cell_pairs: tuple[Pair, ...], moved: list[Pair]) -> str:
-    both = [pair for pair in cell_pairs if pair.before and pair.after]
+def _answer(changes: Counter[str], moved: list[Pair]) -> str:
+    both = changes.total() - changes["only before"] - changes["only after"]
     if not both:
         return "The two runs have no cell in common, so nothing can be compared."
     if not moved:
-        return f"No verdict changed in {count(len(both), 'cell')} that both runs tried."
-    changes = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
+        return f"No verdict changed in {count(both, 'cell')} that both runs tried."
+    first = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
     more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
-    return f"{changes}{more}. {len(both) - len(moved)} of {count(len(both), 'cell')} did not change."
+    return f"{first}{more}. {both - len(moved)} of {count(both, 'cell')} did not change."
 
 
 def _claim(moved: list[Pair]) -> str:

@@ -44,14 +44,18 @@ def pairs_of(by_cell: Cells, *, axes: Sequence[str]) -> tuple[Pairs, ...]:
 
     A cell that could not be told is in no pair: it ended neither like the other side nor otherwise.
     """
-    cells = {cell: trials for cell, trials in by_cell.items() if not trials.is_undecided}
+    cells: dict[Point, TrialSet] = {}
+    ends: dict[Point, str] = {}
+    for cell, trials in by_cell.items():
+        if not trials.is_undecided:
+            cells[cell], ends[cell] = trials, trials.ending
     pairs: list[Pairs] = []
     for axis in axes:
         every: list[Pair] = []
         for alike in alike_but(cells, (axis,)):
             every += combinations(alike, 2)
         if every:
-            pairs.append(_sorted_out(axis, every, cells))
+            pairs.append(_sorted_out(axis, every, cells, ends))
     return tuple(pairs)
 
 
@@ -64,12 +68,12 @@ def alike_but(cells: Iterable[Point], axes: Collection[str]) -> Iterable[list[Po
     return grouped(cells, rest).values()
 
 
-def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
+def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells, ends: Mapping[Point, str]) -> Pairs:
     alike: list[Pair] = []
     different: list[Pair] = []
     incomparable: list[Pair] = []
     outlasted: list[Pair] = []
-    ends = {cell: trials.ending for cell, trials in cells.items()}
+
     for one, other in every:
         if ends[one] == ends[other]:
             alike.append((one, other))

@@ -33,8 +33,7 @@ def claim_of(findings: Findings) -> str:
     """The strongest of the three words that the trials carry; empty while there is no answer."""
     answer = findings.run.answer
     if findings.is_single:
-        times = [len(group.trials) for group in findings.groups] or [len(findings.run.own)]
-        return _word(is_again=max(times) > 1)
+        return _word(is_again=max(map(len, findings.groups), default=len(findings.run.own)) > 1)
     if answer is None:
         return ""
     if answer.minimised is not None:
@@ -97,7 +96,7 @@ def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
 
     by_words: dict[tuple[str, str], list[str]] = {}
     for result in sorted(failed, key=place):
-        ended = listed(word for word, _ in result.seen)
+        ended = listed(dict(result.seen))
         by_words.setdefault((ended, str(result.count)), []).append(result.name)
     sentences: list[str] = []
     for (ended, often), names in islice(by_words.items(), MOST_WAYS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.verdict import Answer, Kind
 from harness.report.text import how_many, listed
@@ -98,7 +98,7 @@ class TrialSet:
     @property
     def kind_counts(self) -> Counter[Kind]:
         """How often each kind of verdict was reached."""
-        return Counter(trial.verdict.kind for trial in self.trials)
+        return kind_counts(self.records)
 
     @property
     def kinds(self) -> Set[Kind]:
@@ -191,6 +191,11 @@ class Group(TrialSet):
         return self.first.record.answer is Answer.BAD
 
 
+def kind_counts(records: Iterable[TrialRecord]) -> Counter[Kind]:
+    """How often each kind of verdict was reached."""
+    return Counter(record.verdict.kind for record in records)
+
+
 def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
     """How often each verdict was reached, the commonest first."""
     return dict(Counter(str(record.verdict) for record in records).most_common())
@@ -221,6 +226,12 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def latest_of_each(items: Iterable[T], of: Callable[[T], int], *, by: Callable[[T], Any]) -> list[T]:
+    """Of the items of each rank or device, which ``of`` tells, the last in the order of ``by``; in their order."""
+    latest = {of(item): item for item in sorted(items, key=by)}
+    return [latest[number] for number in sorted(latest)]
 
 
 def place_on(axis: Axis, value: Value) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
+from harness.report.tried import kind_counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,7 +216,7 @@ def planted(findings: Findings) -> str:
 def is_taken_over(findings: Findings) -> bool:
     """Whether no trial was run for this answer: then nothing was seen again."""
     run = findings.run
-    return bool(run.records) and all(record.run for record in run.records)
+    return bool(run.records) and not run.own
 
 
 def taken_over(findings: Findings) -> str:
@@ -300,7 +300,7 @@ def tally(findings: Findings) -> str:
 
 
 def _split(records: Sequence[TrialRecord]) -> str:
-    kinds = Counter(record.verdict.kind.value for record in records)
+    kinds = kind_counts(records)
     return f": {how_many(kinds.items())}" if kinds else ""
 
 

@@ -53,7 +53,12 @@ def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]
     if path.is_file():
         return [(folder, other) for folder, other in json.loads(path.read_text(encoding="utf-8"))]
     mine = claims_of(findings)
-    return [(folder, other) for folder, other in _others(run_dir) if _is_before(mine, other) and _related(mine, other)]
+    reports: list[tuple[str, dict[str, Any]]] = []
+    for beside in sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}")):
+        other = object_at(beside)
+        if beside.parent != run_dir and _is_before(mine, other) and _related(mine, other):
+            reports.append((beside.parent.name, other))
+    return reports
 
 
 def claims_of(findings: Findings) -> dict[str, Any]:
@@ -99,11 +104,6 @@ def _verdicts(findings: Findings) -> str:
     """What one program ended in: ``HANG (deadlock)``, or ``10 PASS, 2 HANG (deadlock)``."""
     counts = verdicts(findings.run.records)
     return next(iter(counts)) if len(counts) == 1 else verdict_counts(findings.run.records)
-
-
-def _others(run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
-    beside = sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}"))
-    return [(path.parent.name, object_at(path)) for path in beside if path.parent != run_dir]
 
 
 def _is_before(mine: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from harness.report.facts import raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from harness.core.space import Bundle, Factor
@@ -38,26 +39,25 @@ def _whole(findings: Findings) -> str:
     return details(varied, fence(config, "json"))
 
 
-def _settings(findings: Findings) -> list[tuple[str, str]]:
+def _settings(findings: Findings) -> Iterator[tuple[str, str]]:
     """Each thing that was the same in every trial; an empty text for what there is nothing to say of."""
-    run = findings.run
-    spec, matrix, limits = run.spec, run.spec.matrix, run.spec.matrix.limits
+    spec, matrix, limits = findings.run.spec, findings.run.spec.matrix, findings.run.spec.matrix.limits
     env = [(f"env {name}", code(value)) for name, value in matrix.base.env]
-    by_hand = {"startup": limits.startup_s, "stall": limits.stall_s, "total": limits.total_s}
     bad = md(", ".join(spec.bad_kinds)) if spec.bad_kinds else "the first kind of failure that shows up"
-    return [
-        ("target", code(matrix.target)),
-        ("command", code(" ".join(matrix.command)) if matrix.command else ""),
-        *((name, code(value)) for name, value in matrix.base.config),
-        *(() if findings.is_line else env),
-        ("planted fault", code(matrix.fault) if matrix.fault else "none"),
-        ("counts as failing", bad if findings.is_line else ""),
-        ("started by", md(spec.executor)),
-        ("seed", str(spec.seed)),
-        *(env if findings.is_line else ()),
-        *((f"{name} limit", seconds(value)) for name, value in by_hand.items() if value is not None),
-        *(("rule", md(rule)) for rule in matrix.space.rules),
-    ]
+    yield "target", code(matrix.target)
+    yield "command", code(" ".join(matrix.command)) if matrix.command else ""
+    for name, value in matrix.base.config:
+        yield name, code(value)
+    yield from () if findings.is_line else env
+    yield "planted fault", code(matrix.fault) if matrix.fault else "none"
+    yield "counts as failing", bad if findings.is_line else ""
+    yield "started by", md(spec.executor)
+    yield "seed", str(spec.seed)
+    yield from env if findings.is_line else ()
+    for name, limit_s in (("startup", limits.startup_s), ("stall", limits.stall_s), ("total", limits.total_s)):
+        yield f"{name} limit", "" if limit_s is None else seconds(limit_s)
+    for rule in matrix.space.rules:
+        yield "rule", md(rule)
 
 
 def _axes(findings: Findings) -> str:

@@ -87,12 +87,14 @@ def listed_steps(steps: tuple[NextStep, ...]) -> str:
     return "\n".join(items)
 
 
-def _coverage(findings: Findings, *, cells: int, product: int) -> str:
+def _coverage(findings: Findings, *, cells: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
     space = findings.run.spec.matrix.space
+    along = [factor.axis.values for factor in space.factors]
+    product = math.prod(map(len, along))
     if space.rules and product <= MOST_COMBINATIONS:
         allowed = 0
-        for values in itertools.product(*(factor.axis.values for factor in space.factors)):
+        for values in itertools.product(*along):
             allowed += space.broken(zip(space.names, values, strict=True)) is None
         if allowed == cells:
             return (
@@ -116,10 +118,8 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     """What a run over cells cannot say, a sentence each."""
     run = findings.run
     gaps: list[str] = []
-    space, cells = run.spec.matrix.space, findings.by_cell
-    product = math.prod(len(f.axis.values) for f in space.factors)
     if not findings.is_single:
-        gaps.append(_coverage(findings, cells=len(cells), product=product))
+        gaps.append(_coverage(findings, cells=len(findings.by_cell)))
     if findings.not_run:
         names = listed((result.name for result in findings.not_run), most=6)
         gaps.append(f"Asked for and not run: {md(names)}.")
