@@ -93,12 +93,14 @@ def write_pages(folder: Path) -> WrittenBundle:
     for old in layout.figures(folder).glob("*.svg"):
         if f"{layout.figures(folder).name}/{old.name}" not in texts:
             old.unlink()
+    size_bytes = layout.archive(folder).stat().st_size
     for name, text in texts.items():
         write_atomic(folder / name, text)
+        size_bytes += (folder / name).stat().st_size
     run = read_run(run_dir)
     return WrittenBundle(
         folder=folder,
-        size_bytes=sum((folder / name).stat().st_size for name in (*texts, layout.archive(folder).name)),
+        size_bytes=size_bytes,
         trials=len(run.records),
         left_out=tuple(json.loads(read_text(layout.bundle_manifest(run_dir)))["left_out"]),
     )

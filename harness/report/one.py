@@ -10,13 +10,21 @@ from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import FAILURES, Confidence, Kind
-from harness.reading.frames import deciding_thread, is_noise, telling_frame
+from harness.reading.frames import is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
 from harness.report.next_steps import more_time
-from harness.report.stacks import busy_threads, deciding_sample, place, rank_by_pid, thread_name, variables
+from harness.report.stacks import (
+    busy_threads,
+    deciding_sample,
+    deciding_stack,
+    place,
+    rank_by_pid,
+    thread_name,
+    variables,
+)
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
@@ -83,15 +91,9 @@ def _since(looks: Sequence[Look], *, pid: int | None, since_s: float) -> tuple[L
     return tuple(look for look in looks if look.pid == pid and look.t_s > since_s)
 
 
-def have_stacks(ranks: Sequence[RankSeen]) -> bool:
-    """Whether the stack of any rank was taken in its last silence."""
-    return any(rank.stacks for rank in ranks)
-
-
-def places(evidence: Evidence, verdict: Verdict) -> list[str]:
+def sentences_of(ranks: Sequence[RankSeen]) -> list[str]:
     """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
-    ranks = _who_tells(evidence, verdict)
-    if not have_stacks(ranks):
+    if not any(rank.stacks for rank in ranks):
         return []
     return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
 
@@ -224,7 +226,7 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
 
 def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     """Where each rank is or was, with the stack that decides."""
-    sentences = places(evidence, record.verdict)
+    sentences = sentences_of(_who_tells(evidence, record.verdict))
     if not sentences:
         return []
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
@@ -240,10 +242,10 @@ def _rivals(record: TrialRecord) -> tuple[Alternative, ...]:
 
 
 def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
-    sample = deciding_sample(evidence, record.verdict)
-    thread = deciding_thread(sample) if sample else None
-    if sample is None or thread is None:
+    decides = deciding_stack(evidence, record.verdict)
+    if decides is None:
         return []
+    sample, thread = decides
     telling = telling_frame(thread)
     frames = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""

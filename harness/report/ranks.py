@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.reading.places import group_ranks, sentence
-from harness.report.one import have_stacks, ranks_of
+from harness.report.one import ranks_of, sentences_of
 from harness.report.text import bullets, code, count, details, fence, listed, md, seconds, size, table
+from harness.report.tried import latest_of_each
 
 if TYPE_CHECKING:
     from harness.core.devices import GpuSample
@@ -19,15 +19,14 @@ def ranks(evidence: Evidence) -> str:
     """The ranks by place, the odd one out first, then each rank's last sign; empty for a single process."""
     if len(evidence.ranks) < 2:
         return ""
-    states = ranks_of(evidence)
-    groups = group_ranks(states)
-    places = bullets(f"{md(sentence(group, total=len(states)))}." for group in groups)
+    places = sentences_of(ranks_of(evidence))
     head = ("rank", "steps done", "last mark", "silent for", "ended by itself")
     by_silence = sorted(evidence.ranks, key=lambda facts: (-facts.silence_s, facts.rank))
     body = table(head, map(_row, by_silence), right=(0, 1, 3))
-    if not have_stacks(states):  # of a rank that moved on, its stacks say where it was, not where it is
+    if not places:  # of a rank that moved on, its stacks say where it was, not where it is
         return f"**Ranks,** the longest silence first:\n\n{body}"
-    return f"**Ranks,** the odd one out first:\n\n{places}\n\n{body}"
+    where = bullets(f"{md(sentence)}." for sentence in places)
+    return f"**Ranks,** the odd one out first:\n\n{where}\n\n{body}"
 
 
 def _row(facts: RankFacts) -> tuple[object, ...]:
@@ -56,11 +55,11 @@ def devices(evidence: Evidence) -> str:
 
 
 def _gpus(evidence: Evidence) -> str:
-    last = {sample.index: sample for sample in sorted(evidence.gpus, key=lambda sample: sample.t_s)}
+    last = latest_of_each(evidence.gpus, lambda sample: sample.index, by=lambda sample: sample.t_s)
     if not last:
         return ""
     head = ("GPU", "", "kernel resident", "memory busy", "memory used, all processes", "power", "processes", "Xid")
-    body = table(head, (_gpu(last[index]) for index in sorted(last)), right=(0, 2, 3, 4, 5))
+    body = table(head, map(_gpu, last), right=(0, 2, 3, 4, 5))
     return f"**GPUs** at the last look. A rank that waits inside NCCL reads 100 % as well; power tells.\n\n{body}"
 
 
@@ -83,11 +82,11 @@ def _with_unit(value: int | None, unit: str) -> str:
 
 
 def _collectives(evidence: Evidence) -> str:
-    latest = {state.rank: state for state in sorted(evidence.collectives, key=lambda s: s.t_s)}
+    latest = latest_of_each(evidence.collectives, lambda state: state.rank, by=lambda state: state.t_s)
     if not latest:
         return ""
-    rows = (_calls(latest[rank]) for rank in sorted(latest))
-    body = table(("rank", "backend", "last done", "begun and not done", "called at"), rows, right=(0,))
+    head = ("rank", "backend", "last done", "begun and not done", "called at")
+    body = table(head, map(_calls, latest), right=(0,))
     return f"**Collectives,** by each rank's flight recorder:\n\n{body}"
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import deciding_thread, telling_frame
+from harness.reading.frames import telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
-from harness.report.stacks import deciding_sample, lines, place, rank_name, same_in
+from harness.report.stacks import deciding_stack, lines, place, rank_name, same_in
 from harness.report.stacks import variables as locals_by_frame
 from harness.report.text import bullets, code, count, details, fence, md, seconds, short_path, size, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.core.evidence import Evidence, ProcessState, StackSample
     from harness.core.outcome import Cleanup, Outcome
     from harness.core.record import TrialRecord
@@ -24,10 +26,10 @@ _FILE = re.compile(r'File "([^"]+)"')
 
 def where(evidence: Evidence, record: TrialRecord) -> str:
     """The deciding thread's stack, the function that waits pointed at; all other threads folded."""
-    sample = deciding_sample(evidence, record.verdict)
-    thread = deciding_thread(sample) if sample else None
-    if sample is None or thread is None:
+    decides = deciding_stack(evidence, record.verdict)
+    if decides is None:
         return "No stack could be taken; why, is below." if evidence.failures else "No stack was taken."
+    sample, thread = decides
     same, alike = same_in(evidence, sample)
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
@@ -117,17 +119,22 @@ def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] 
 
 def timeline(evidence: Evidence, outcome: Outcome) -> str:
     """The last marks, the samples, the signals that we sent, and the end, by the clock of the trial."""
-    events: list[tuple[float, str]] = []
+    events = sorted(_events(evidence, outcome), key=lambda event: event[0])
+    text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in events)
+    summary = f"Timeline: {count(evidence.heartbeats_total, 'mark')}, silent for the last {seconds(evidence.silence_s)}"
+    return details(summary, fence(text))
+
+
+def _events(evidence: Evidence, outcome: Outcome) -> Iterator[tuple[float, str]]:
     for mark in evidence.heartbeats[-MARKS:]:
         step = "" if mark.step is None else f", step {mark.step}"
         detail = f", {mark.detail}" if mark.detail else ""
-        events.append((mark.t_s, f"{mark.phase} {mark.edge}{step}{detail}"))
-    events += [(sample.t_s, f"stacks taken by {sample.source} ({sample.id})") for sample in evidence.stacks]
-    events += [(t_s, f"we sent {name} to {count(n, 'process')}") for t_s, name, n in outcome.cleanup.signals]
-    events.append((outcome.duration_s, "end"))
-    text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in sorted(events, key=lambda event: event[0]))
-    summary = f"Timeline: {count(evidence.heartbeats_total, 'mark')}, silent for the last {seconds(evidence.silence_s)}"
-    return details(summary, fence(text))
+        yield mark.t_s, f"{mark.phase} {mark.edge}{step}{detail}"
+    for sample in evidence.stacks:
+        yield sample.t_s, f"stacks taken by {sample.source} ({sample.id})"
+    for t_s, name, processes in outcome.cleanup.signals:
+        yield t_s, f"we sent {name} to {count(processes, 'process')}"
+    yield outcome.duration_s, "end"
 
 
 def logs(evidence: Evidence) -> str:

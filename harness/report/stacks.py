@@ -29,6 +29,13 @@ def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     return max(of_rank or cited, key=lambda sample: (sample.native, sample.t_s), default=None)
 
 
+def deciding_stack(evidence: Evidence, verdict: Verdict) -> tuple[StackSample, ThreadStack] | None:
+    """That sample with the thread in it that decides; None without one."""
+    sample = deciding_sample(evidence, verdict)
+    thread = deciding_thread(sample) if sample else None
+    return (sample, thread) if sample and thread else None
+
+
 def _last_working(evidence: Evidence) -> list[StackSample]:
     """The last sample of a process that is a rank, else the last of any; none without samples."""
     ranks = rank_by_pid(evidence)

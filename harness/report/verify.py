@@ -168,7 +168,7 @@ def _text_at(path: Path) -> str | None:
 def compared(name: str, text: str, computed: str, folder: Path) -> list[Difference]:
     """Each sentence of ``text`` that is another in ``computed``; else where the files differ outside sentences."""
     ours, theirs = _units(name, text), _units(name, computed)
-    matcher = SequenceMatcher(a=[unit.text for unit in ours], b=[unit.text for unit in theirs], autojunk=False)
+    matcher = SequenceMatcher(a=list(map(str, ours)), b=list(map(str, theirs)), autojunk=False)
     differences: list[Difference] = []
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
@@ -200,6 +200,9 @@ class _Unit:
     text: str
     line: int
     section: str
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def at(self) -> tuple[int, str]:
@@ -321,7 +324,9 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     rate, good = boundary.get("excluded_rate"), boundary.get("last_good")
     if not rate or good is None:
         return []
-    passes = sum(_has_passed_at(record, boundary["axis"], good) for record in records)
+    passes = 0
+    for record in records:
+        passes += _has_passed_at(record, boundary["axis"], good)
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []

@@ -88,8 +88,12 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
 
 def _vary(name: str, cells: Sequence[Point]) -> int:
     """How many values of an axis these cells have, where more than one; else 0."""
-    values = {cell.get(name) for cell in cells}
+    values = _present(name, cells)
     return len(values) if len(values) > 1 else 0
+
+
+def _present(name: str, cells: Sequence[Point]) -> set[Value]:
+    return {cell.get(name) for cell in cells}
 
 
 def tone(trials: TrialSet) -> str:
@@ -113,7 +117,7 @@ def _box(axes: Axes, trials: TrialSet, *, x: float, y: float) -> None:
 
 
 def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value]:
-    present = {cell.get(name) for cell in cells}
+    present = _present(name, cells)
     return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in present]
 
 

@@ -10,6 +10,7 @@ from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, w
 from harness.report.stacks import rank_name
 from harness.report.subject import subject_evidence
 from harness.report.text import listed, size
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,11 +75,12 @@ def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     values, sizes, _ = zip(*points, strict=True) if points else ((), (), ())
     if len(set(values)) < 3:
         return None
+    by_end = grouped(points, lambda point: point[2])
     with drawing(2.3) as (canvas, axes):
         for has_passed, marker, label in ((True, "o", "passed"), (False, "x", "did not pass")):
-            dots = [(value, mib) for value, mib, passed in points if passed is has_passed]
-            if dots:
-                axes.scatter(*zip(*dots, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
+            if has_passed in by_end:
+                xs, ys, _ = zip(*by_end[has_passed], strict=True)
+                axes.scatter(xs, ys, marker=marker, s=26, color=INK, linewidths=1.4, label=label)
         axes.set_ylim(0, 1.25 * max(sizes))
         whole_ticks(axes, values)
         axes.set_xlabel(axis.name)

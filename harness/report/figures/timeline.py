@@ -56,13 +56,14 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
     is_stuck = record.verdict.kind is Kind.HANG
     start = max(0.0, stall - max(0.25 * (end - stall), 0.3)) if is_stuck else 0.0
     with drawing(1.25 + 0.36 * len(ranks)) as (canvas, axes):
+        names: list[str] = []
         for row, rank in enumerate(ranks):
             _row(axes, spans_of(marks[rank], end=end), y=-row, start=start, width=end - start)
+            names.append(rank_name(rank, record, evidence))
         axes.set_xlim(start, end + 0.02 * (end - start))
         _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
         axes.set_ylim(-len(ranks) - 0.45, 0.6)
-        names = [*(rank_name(rank, record, evidence) for rank in ranks), "harness"]
-        axes.set_yticks([*range(0, -len(ranks), -1), -len(ranks) + 0.05], names)
+        axes.set_yticks([*range(0, -len(ranks), -1), -len(ranks) + 0.05], [*names, "harness"])
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds since the start of the trial")
@@ -162,5 +163,7 @@ def _alt(record: TrialRecord, evidence: Evidence, last: dict[int, float]) -> str
         name, silent_s = rank_name(rank, record, evidence), end - last[rank]
         parts.append(f"{name} last heard of at {seconds(last[rank])}, then silent for {seconds(silent_s)}")
     stacks = f" Stacks were taken at {listed(seconds(s.t_s) for s in evidence.stacks)}." if evidence.stacks else ""
-    signals = "".join(f" We sent {name} at {seconds(t_s)}." for t_s, name, _ in record.outcome.cleanup.signals[:1])
+    signals = ""
+    for t_s, name, _ in record.outcome.cleanup.signals[:1]:
+        signals = f" We sent {name} at {seconds(t_s)}."
     return f"{record.trial.point}: {listed(parts, most=8)}.{stacks}{signals} The trial ended at {seconds(end)}."
