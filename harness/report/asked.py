@@ -71,7 +71,7 @@ def _never(cells: dict[Point, TrialSet], question: MatrixQuestion, trials: list[
     gap = _not_reached(cells, question)
     if not reached:
         return _answer(question, NOT_KNOWN, f"No trial{through or ' came to its end'}.{gap}", trials)
-    none = "/".join(kind.value for kind in question.kinds) or "failure"
+    none = "/".join(question.kinds) or "failure"
     scope = f"{count(len(reached), 'trial')} of {count(len(cells_of(reached)), 'cell')}"
     return _answer(question, NO, f"No {none} in the {scope}{through}.{gap}", trials)
 
@@ -106,8 +106,9 @@ def _matters(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
     if different:
         because = f"{len(different)} of {count(total, 'pair')} of cells that differ only in it ended differently."
         return _answer(question, YES, because, trials)
-    slow = {cell for cell, cell_trials in findings.by_cell.items() if Kind.SLOW in cell_trials.kinds}
-    slow_pairs = sum(one in slow and other in slow for one, other in alike)
+    slow_pairs = 0
+    for one, other in alike:
+        slow_pairs += _has_slow(findings, one) and _has_slow(findings, other)
     both = f", {slow_pairs} of them out of time on both sides" if slow_pairs else ""
     because = f"{len(alike)} of {count(total, 'pair')} of cells that differ only in {question.axis} ended alike{both}."
     return _answer(question, NO, because, trials)
@@ -115,8 +116,11 @@ def _matters(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
 
 def _that_hold(pairs: Sequence[Pair], question: MatrixQuestion) -> list[Pair]:
     """The pairs of which both cells are asked about."""
-    holds = question.when.holds
-    return [(one, other) for one, other in pairs if holds(dict(one)) and holds(dict(other))]
+    asked: list[Pair] = []
+    for one, other in pairs:
+        if question.when.holds(dict(one)) and question.when.holds(dict(other)):
+            asked.append((one, other))
+    return asked
 
 
 def _answer(question: MatrixQuestion, word: str, because: str, trials: list[Numbered]) -> QuestionAnswer:
@@ -137,12 +141,16 @@ def _shows(trial: Numbered, question: MatrixQuestion) -> bool:
 
 def _not_reached(cells: dict[Point, TrialSet], question: MatrixQuestion) -> str:
     """Cells of which no trial passed, and where they were when they ended."""
-    unfinished = [trials for trials in cells.values() if Kind.PASS not in trials.kinds]
+    unfinished = 0
+    ended: Counter[str] = Counter()
+    for trials in cells.values():
+        if Kind.PASS not in trials.kinds:
+            unfinished += 1
+            ended.update(_how_it_ended(trial.verdict) for trial in trials)
     if not unfinished:
         return ""
-    ended = Counter(_how_it_ended(trial.verdict) for trial in chain.from_iterable(unfinished))
     endings = listed(f"{count(n, 'trial')} {how}" for how, n in ended.most_common())
-    return f" {count(len(unfinished), 'cell')} did not get {'there' if question.phase else 'to the end'}: {endings}."
+    return f" {count(unfinished, 'cell')} did not get {'there' if question.phase else 'to the end'}: {endings}."
 
 
 def _how_it_ended(verdict: Verdict) -> str:
@@ -180,10 +188,14 @@ def _ways(findings: Findings, pairs: Pairs) -> list[Instead]:
     """The pairs of which one side was slow, and the other passed every time."""
     ways: list[Instead] = []
     for one, other in pairs.different:
-        slow, passed = (one, other) if Kind.SLOW in findings.by_cell[one].kinds else (other, one)
-        if Kind.SLOW in findings.by_cell[slow].kinds and findings.by_cell[passed].has_passed:
+        slow, passed = (one, other) if _has_slow(findings, one) else (other, one)
+        if _has_slow(findings, slow) and findings.by_cell[passed].has_passed:
             ways.append(Instead(axis=pairs.axis, slow=slow, passed=passed))
     return ways
+
+
+def _has_slow(findings: Findings, cell: Point) -> bool:
+    return Kind.SLOW in findings.by_cell[cell].kinds
 
 
 def why_slow(findings: Findings) -> str:
@@ -212,5 +224,9 @@ def instead_of_slow(findings: Findings) -> str:
 
 
 def _nodes(findings: Findings, cell: Point) -> float | None:
-    node_counts = [dict(trial.record.measurement.facts).get(GRAPH_NODES) for trial in findings.by_cell[cell]]
-    return max(filter(None, node_counts), default=None)
+    most: float | None = None
+    for trial in findings.by_cell[cell]:
+        nodes = dict(trial.record.measurement.facts).get(GRAPH_NODES)
+        if nodes:
+            most = max(most or nodes, nodes)
+    return most

@@ -93,12 +93,14 @@ def write_pages(folder: Path) -> WrittenBundle:
     for old in layout.figures(folder).glob("*.svg"):
         if f"{layout.figures(folder).name}/{old.name}" not in texts:
             old.unlink()
+    size_bytes = layout.archive(folder).stat().st_size
     for name, text in texts.items():
         write_atomic(folder / name, text)
+        size_bytes += (folder / name).stat().st_size
     run = read_run(run_dir)
     return WrittenBundle(
         folder=folder,
-        size_bytes=sum((folder / name).stat().st_size for name in (*texts, layout.archive(folder).name)),
+        size_bytes=size_bytes,
         trials=len(run.records),
         left_out=tuple(json.loads(read_text(layout.bundle_manifest(run_dir)))["left_out"]),
     )
@@ -112,24 +114,26 @@ def pages(run_dir: Path) -> dict[str, str]:
     run = replace(read_run(run_dir), directory="")  # it cannot be continued here
     hider = Hider()
     report = drawn_report(run, run_dir, hide=hider.text)
-    drawings = {f"{layout.figures(run_dir).name}/{figure.name}.svg": figure.file for figure in report.figures}
-    beside = {name: read_text(run_dir / name) for name in BESIDE[:2] if (run_dir / name).is_file()}
-    return {
-        layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=layout.figures(run_dir).name),
+    folder = layout.figures(run_dir).name
+    texts = {
+        layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=folder),
         layout.report(run_dir, "html").name: html.render(report, hide=hider.text),
         layout.findings(run_dir).name: findings.render(report, run_dir),
-        **drawings,
-        **beside,
     }
+    for figure in report.figures:
+        texts[f"{folder}/{figure.name}.svg"] = figure.file
+    for name in BESIDE[:2]:
+        if (run_dir / name).is_file():
+            texts[name] = read_text(run_dir / name)
+    return texts
 
 
 def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
     """What the archive holds, by relative path: question, machine, journal, evidence, and what people put beside."""
     history = History.read(run_dir)
-    files = {
-        path.name: _clean(json.loads(read_text(path)), hider, indent=1)
-        for path in (layout.spec(run_dir), layout.machine(run_dir))
-    }
+    files: dict[str, str] = {}
+    for path in (layout.spec(run_dir), layout.machine(run_dir)):
+        files[path.name] = _clean(json.loads(read_text(path)), hider, indent=1)
     left_out: list[str] = []
     proofs: dict[str, str] = {}
     for record in (*history.records(), *history.reused()):
@@ -167,9 +171,8 @@ def _journal(run_dir: Path, history: History, hider: Hider, *, files: dict[str, 
         payload = json.loads(_clean(data, hider))
         if event == "header":
             payload.pop("pid", None)
-            payload["files"] = {
-                name: checksum(content) for name, content in files.items() if name in payload.get("files", ())
-            }
+            checked = set(payload.get("files", ()))
+            payload["files"] = {name: checksum(content) for name, content in files.items() if name in checked}
         if event == "record":
             payload.pop("evidence", None)
             proof = proofs.get(payload["record"]["trial"]["key"])

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TOO_STRONG = re.compile(
     r"\b(?P<negated>(?:not|never|cannot be|nothing is|isn't|neither|un)[ -]?(?:yet )?)?"
@@ -60,15 +64,20 @@ def lint(text: str) -> list[str]:
 def problems(text: str) -> list[Problem]:
     """As :func:`lint`, each with its line and the nearest line that says what was not tried."""
     prose = _prose(text)
-    untested = [(number, match[0]) for number, line in prose for match in UNTESTED.finditer(line)]
+    untested = list(_matches(UNTESTED, prose))
     overstatements: list[Problem] = []
-    for number, line in prose:
-        for match in TOO_STRONG.finditer(line):
-            if match["negated"] and not _CAUSAL.search(match["word"]):
-                continue
-            near = min(untested, key=lambda item: abs(item[0] - number), default=(None, ""))
-            overstatements.append(Problem(line=number, word=match["word"], untested_line=near[0], untested=near[1]))
+    for number, match in _matches(TOO_STRONG, prose):
+        if match["negated"] and not _CAUSAL.search(match["word"]):
+            continue
+        line, near = min(untested, key=lambda item: abs(item[0] - number), default=(None, [""]))
+        overstatements.append(Problem(line=number, word=match["word"], untested_line=line, untested=near[0]))
     return overstatements
+
+
+def _matches(pattern: re.Pattern[str], prose: list[tuple[int, str]]) -> Iterator[tuple[int, re.Match[str]]]:
+    for number, line in prose:
+        for match in pattern.finditer(line):
+            yield number, match
 
 
 def _prose(text: str) -> list[tuple[int, str]]:

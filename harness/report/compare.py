@@ -72,14 +72,15 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     report = build(after, after_dir)
     after_summary = report.summary
     moved = [pair for pair in cell_pairs if pair.change in ("fixed", "broken", "other failure")]
-    tone = "bad" if any(p.change == "broken" for p in moved) else "good" if moved else "unsure"
+    changes = Counter(pair.change for pair in cell_pairs)
+    tone = "bad" if changes["broken"] else "good" if moved else "unsure"
     claim = _claim(moved)
     summary = replace(
         after_summary,
         kind=COMPARISON,
-        verdict=_verdict(cell_pairs),
+        verdict=_verdict(changes),
         tone=tone,
-        answer=_answer(cell_pairs, moved),
+        answer=_answer(changes, moved),
         begins_with_verdict=False,
         claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
@@ -109,9 +110,9 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     names = _axes(before) & _axes(after) or _axes(before) | _axes(after)
     old, new = _by_place(before, names), _by_place(after, names)
     cell_pairs: list[Pair] = []
-    order = {(f.name, value): i for f in after.spec.matrix.space.factors for i, value in enumerate(f.axis.values)}
     keys = list(dict.fromkeys((*new, *old)))
     if len(names) == 1:
+        order = _order_of_settings(after)
         keys.sort(key=lambda key: [order.get(setting, len(order)) for setting in key])
     for key in keys:
         one, other = old.get(key, TrialSet()), new.get(key, TrialSet())
@@ -119,6 +120,15 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
         name = ", ".join(starmap(assignment, key)) or "the run"
         cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed))
     return tuple(cell_pairs)
+
+
+def _order_of_settings(run: Run) -> dict[tuple[str, Value], int]:
+    """The place of every setting on its axis."""
+    order: dict[tuple[str, Value], int] = {}
+    for factor in run.spec.matrix.space.factors:
+        for place, value in enumerate(factor.axis.values):
+            order[factor.name, value] = place
+    return order
 
 
 def _axes(run: Run) -> set[str]:
@@ -138,31 +148,33 @@ def _counts(trials: TrialSet) -> str:
     return f"{trials.bad or trials.good} of {len(trials)}"
 
 
-def _verdict(cell_pairs: tuple[Pair, ...]) -> str:
-    kinds = Counter(pair.change for pair in cell_pairs)
-    text = listed(f"{kinds[change]} {change}" for change in ("broken", "fixed", "other failure") if kinds[change])
+def _verdict(changes: Counter[str]) -> str:
+    text = listed(f"{changes[change]} {change}" for change in ("broken", "fixed", "other failure") if changes[change])
     return text[:1].upper() + text[1:] if text else "Nothing changed"
 
 
-def _answer(cell_pairs: tuple[Pair, ...], moved: list[Pair]) -> str:
-    both = [pair for pair in cell_pairs if pair.before and pair.after]
+def _answer(changes: Counter[str], moved: list[Pair]) -> str:
+    both = changes.total() - changes["only before"] - changes["only after"]
     if not both:
         return "The two runs have no cell in common, so nothing can be compared."
     if not moved:
-        return f"No verdict changed in {count(len(both), 'cell')} that both runs tried."
-    changes = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
+        return f"No verdict changed in {count(both, 'cell')} that both runs tried."
+    first = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
     more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
-    return f"{changes}{more}. {len(both) - len(moved)} of {count(len(both), 'cell')} did not change."
+    return f"{first}{more}. {both - len(moved)} of {count(both, 'cell')} did not change."
 
 
 def _claim(moved: list[Pair]) -> str:
     if not moved:
         return ""
-    if not all(pair.is_again for pair in moved):
+    numbers = sorted(len(pair.changed) for pair in moved)
+    if not _are_again(moved) or not numbers[0]:
         return "Observed"
-    if all(pair.is_minimal for pair in moved):
-        return "Isolated"
-    return "Reproduced" if all(pair.changed for pair in moved) else "Observed"
+    return "Isolated" if numbers[-1] == 1 else "Reproduced"
+
+
+def _are_again(moved: list[Pair]) -> bool:
+    return all(pair.is_again for pair in moved)
 
 
 def _sure(moved: list[Pair]) -> tuple[str, ...]:
@@ -179,7 +191,7 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
     """What would let more be claimed."""
     if claim == "Observed":
         text = "Run both sides again, in turns: nothing that was recorded differs, so the failure may come and go."
-        if not all(pair.is_again for pair in moved):
+        if not _are_again(moved):
             text = "Run both sides again: at least one was seen only once."
         return (NextStep(text=text, command=after.argv),)
     if claim == "Reproduced":
@@ -210,9 +222,10 @@ def _time(trials: TrialSet) -> str:
 def _pairs(moved: list[Pair]) -> str:
     if not moved:
         return "No verdict changed, so there is no pair to look at."
-    rows = (
-        (code(p.name), p.change, listed(map(code, p.changed), most=8) or "nothing that was recorded") for p in moved
-    )
+    rows: list[tuple[str, ...]] = []
+    for pair in moved:
+        changed = listed(map(code, pair.changed), most=8) or "nothing that was recorded"
+        rows.append((code(pair.name), pair.change, changed))
     return table(("cell", "", "the trials differ in"), rows)
 
 

@@ -54,8 +54,11 @@ def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
 def _evidence_parts(path: Path, mtime_ns: int) -> dict[str, Any] | None:
     """What EVIDENCE_PARTS names of the evidence at ``path``; ``mtime_ns`` tells a file that was written again."""
     text = path.read_text(encoding="utf-8")
-    starts = {name: text.find(f'\n "{name}": ') for name in EVIDENCE_PARTS}
-    if -1 not in starts.values():  # as the store writes it: a line for each part, and no other line begins like it
-        return {name: _READER.raw_decode(text, at + len(f'\n "{name}": '))[0] for name, at in starts.items()}
-    data: dict[str, Any] | None = json.loads(text)
-    return {name: data.get(name) for name in EVIDENCE_PARTS} if isinstance(data, dict) else None
+    parts: dict[str, Any] = {}
+    for name in EVIDENCE_PARTS:
+        _, is_there, rest = text.partition(f'\n "{name}": ')
+        if not is_there:  # not as the store writes it: a line for each part, and no other line begins like it
+            data: dict[str, Any] | None = json.loads(text)
+            return {name: data.get(name) for name in EVIDENCE_PARTS} if isinstance(data, dict) else None
+        parts[name] = _READER.raw_decode(rest)[0]
+    return parts

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
@@ -76,17 +75,28 @@ class Findings:
     @cached_property
     def subject_number(self) -> int | None:
         """Its number."""
-        return next((trial.number for trial in self.trials if trial.record is self.subject), None)
+        for trial in self.trials:
+            if trial.record is self.subject:
+                return trial.number
+        return None
 
     @cached_property
     def not_run(self) -> tuple[CellResult, ...]:
         """The cells that were asked for and not run."""
-        return tuple(result for result in self.results if result.met in (CellStatus.SKIPPED, CellStatus.NOT_RUN))
+        return self.results_that_are(CellStatus.SKIPPED, CellStatus.NOT_RUN)
+
+    def results_that_are(self, *statuses: CellStatus) -> tuple[CellResult, ...]:
+        """The cells that came to one of these, in their order."""
+        return tuple(result for result in self.results if result.met in statuses)
 
     def axes_with(self, finding: AxisFinding) -> set[str]:
         """The axes about which minimal pairs say so, of any failure."""
-        verdicts = chain.from_iterable(table.axes for table in self.answer.failures)
-        return {verdict.axis for verdict in verdicts if verdict.finding is finding}
+        axes: set[str] = set()
+        for table in self.answer.failures:
+            for verdict in table.axes:
+                if verdict.finding is finding:
+                    axes.add(verdict.axis)
+        return axes
 
     @cached_property
     def searched(self) -> tuple[Numbered, ...]:
@@ -96,12 +106,16 @@ class Findings:
     @cached_property
     def failed(self) -> tuple[Numbered, ...]:
         """The trials that a headline names as failures."""
-        return tuple(trial for trial in self.trials if trial.verdict.kind in FAILED)
+        return self.ended_in(FAILED)
 
     @cached_property
     def slow(self) -> tuple[Numbered, ...]:
         """The trials that ran out of time while still making progress."""
-        return tuple(trial for trial in self.trials if trial.verdict.kind is Kind.SLOW)
+        return self.ended_in({Kind.SLOW})
+
+    def ended_in(self, kinds: Set[Kind]) -> tuple[Numbered, ...]:
+        """The trials with a verdict of these kinds."""
+        return tuple(trial for trial in self.trials if trial.verdict.kind in kinds)
 
     @cached_property
     def slow_groups(self) -> list[Group]:
@@ -117,6 +131,11 @@ class Findings:
     def by_cell(self) -> Mapping[Point, TrialSet]:
         """The trials of each cell, in the order in which cells were first tried."""
         return together(self.trials, lambda trial: trial.cell)
+
+    @cached_property
+    def endings(self) -> Mapping[Point, str]:
+        """What the trials of each cell ended in, for comparison."""
+        return {cell: trials.ending for cell, trials in self.by_cell.items()}
 
     def name_of(self, cell: Point) -> str:
         """The settings in which a cell differs from the known-good corner; ``baseline`` for that corner."""
@@ -165,8 +184,13 @@ class Findings:
         return int(not group.is_bad), place_on(self.run.axis, group.value)
 
     def _rank_by_gravity(self, group: Group) -> tuple[int, int, int]:
-        is_subject = any(trial.record is self.subject for trial in group.trials)
+        is_subject = self.subject_number in group.numbers
         return int(not is_subject), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
+
+    @cached_property
+    def group_words(self) -> tuple[str, ...]:
+        """What each group ended in, in their order."""
+        return tuple(str(group.first.verdict) for group in self.groups)
 
     @property
     def failing(self) -> Group | None:

@@ -17,6 +17,7 @@ from harness.core.point import assignment
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
+from harness.report.tried import TrialSet
 from harness.report.words import at, per_step
 
 if TYPE_CHECKING:
@@ -168,8 +169,10 @@ def _other(findings: Findings) -> NextStep | None:
         return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
-    config = (axis, *run.spec.matrix.base.config)
-    settings = (("--set", assignment(path, value)) for path, value in config if not path.endswith(f".{other}"))
+    settings: list[tuple[str, str]] = []
+    for path, value in (axis, *run.spec.matrix.base.config):
+        if not path.endswith(f".{other}"):
+            settings.append(("--set", assignment(path, value)))
     return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
         command=Invocation(verb=("bisect",), options=(("--axis", other), *settings)).argv,
@@ -227,20 +230,22 @@ def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> fl
     fitted = fit.intercept + fit.slope * at_value
     if not per_step(fit):
         return fitted
-    passes = [
-        record for record in findings.run.records if record.verdict.kind is Kind.PASS and record.measurement.step_s
-    ]
-    steps = max((len(record.measurement.step_s) for record in passes), default=1)
-    overheads = [record.outcome.duration_s - sum(record.measurement.step_s) for record in passes]
+    steps = 1
+    overheads: list[float] = []
+    for record in findings.run.records:
+        step_s = record.measurement.step_s
+        if record.verdict.kind is Kind.PASS and step_s:
+            steps = max(steps, len(step_s))
+            overheads.append(record.outcome.duration_s - sum(step_s))
     return fitted * steps + (median(overheads) if overheads else 0.0)
 
 
 def _unresolved(findings: Findings) -> NextStep | None:
-    group = next((g for g in findings.groups if not g.is_bad), None)
-    if group is None:
-        return None
-    many = len(findings.at_value(group.value))
-    return NextStep(text=f"See why {at(findings, group.value)} is inconclusive ({many} tried; Evidence).")
+    for group in findings.groups:
+        if not group.is_bad:
+            many = len(findings.at_value(group.value))
+            return NextStep(text=f"See why {at(findings, group.value)} is inconclusive ({many} tried; Evidence).")
+    return None
 
 
 def _look_closer(findings: Findings, place: str) -> NextStep | None:
@@ -264,10 +269,12 @@ def _instead(findings: Findings) -> NextStep | None:
 def _slow(findings: Findings) -> NextStep | None:
     if not findings.slow:
         return None
-    passing = {cell for pair in findings.pairs for _, cell in pair.outlasted}
-    if passing:
-        longest_s = max(trial.record.outcome.duration_s for trial in findings.trials if trial.cell in passing)
-        allowance = f"the {seconds(longest_s)} that it was seen to need"
+    lasted_s: list[float] = []
+    for pairs in findings.pairs:
+        for _, passed in pairs.outlasted:
+            lasted_s.append(findings.by_cell[passed].longest_s)
+    if lasted_s:
+        allowance = f"the {seconds(max(lasted_s))} that it was seen to need"
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
     enough = seconds(_enough_s(findings))
     return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
@@ -275,7 +282,7 @@ def _slow(findings: Findings) -> NextStep | None:
 
 def _enough_s(findings: Findings) -> int:
     """Twice what a healthy trial is predicted to need, or four times the longest limit that ran out."""
-    limit = max(trial.record.trial.budget.total.seconds for trial in findings.slow)
+    limit = max(TrialSet(trials=findings.slow).slow_limits_s)
     predicted = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
     return math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
 
@@ -300,11 +307,11 @@ def more_time(run: Run, record: TrialRecord) -> NextStep | None:
 
 
 def _undecided(findings: Findings) -> NextStep | None:
-    open_ = [trial.record for trial in findings.trials if trial.verdict.kind is Kind.UNRESOLVED]
-    longer = more_time(findings.run, open_[0]) if findings.is_single and open_ else None
+    unresolved = findings.ended_in({Kind.UNRESOLVED})
+    longer = more_time(findings.run, unresolved[0].record) if findings.is_single and unresolved else None
     if longer is not None:
         return longer
-    cells = [r for r in findings.results if r.met is CellStatus.INCONCLUSIVE]
+    cells = findings.results_that_are(CellStatus.INCONCLUSIVE)
     if not cells:
         return None
     others = f", and {count(len(cells) - 1, 'more cell')}" if cells[1:] else ""
@@ -326,23 +333,25 @@ def _search(findings: Findings) -> NextStep | None:
 
 def _run_again(findings: Findings) -> NextStep | None:
     run = findings.run
-    once = [r for r in findings.results if r.count.bad == 1 and not r.count.good]
+    once = 0
+    for result in findings.results:
+        once += result.count.bad == 1 and not result.count.good
     if not once or run.spec.task is not Task.CELLS:
         return None
     passes = str(max(2, run.spec.passes + 1))
     return NextStep(
-        text=f"Run it again: {count(len(once), 'cell')} failed once only.",
+        text=f"Run it again: {count(once, 'cell')} failed once only.",
         command=again(findings, "--repeat", passes),
     )
 
 
 def _rare(findings: Findings) -> NextStep | None:
     """More passes, where nothing failed and few were asked for."""
-    good = [r.count.good for r in findings.results]
-    if not good or findings.kinds & FAILURES or min(good) < 1 or findings.run.spec.task is not Task.CELLS:
+    good = min((result.count.good for result in findings.results), default=0)
+    if findings.kinds & FAILURES or good < 1 or findings.run.spec.task is not Task.CELLS:
         return None
-    percent = math.ceil(100 * (1 - 0.05 ** (1 / min(good))))
+    percent = math.ceil(100 * (1 - 0.05 ** (1 / good)))
     return NextStep(
-        text=f"Repeat: {count(min(good), 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %).",
-        command=again(findings, "--repeat", str(max(9, 3 * min(good)))),
+        text=f"Repeat: {count(good, 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %).",
+        command=again(findings, "--repeat", str(max(9, 3 * good))),
     )

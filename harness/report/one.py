@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.codec import to_json
 from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import FAILURES, Confidence, Kind
-from harness.reading.frames import deciding_thread, is_noise, telling_frame
+from harness.reading.frames import is_noise, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
 from harness.report.next_steps import more_time
-from harness.report.stacks import busy_threads, deciding_sample, place, thread_name, variables
+from harness.report.stacks import (
+    busy_threads,
+    deciding_sample,
+    deciding_stack,
+    place,
+    rank_by_pid,
+    thread_name,
+    variables,
+)
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
@@ -26,9 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.evidence import Evidence, RankFacts
+    from harness.core.evidence import Evidence, ProcessState, RankFacts, StackSample
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Alternative, Verdict
+
+Look = TypeVar("Look", "StackSample", "ProcessState")
 
 WIDTH = 80
 FRAMES = 8
@@ -70,15 +80,19 @@ def _rank(evidence: Evidence, facts: RankFacts) -> RankSeen:
 
 
 def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
-    stacks = tuple(sample for sample in evidence.stacks if sample.pid == pid and sample.t_s > since_s)
-    looks = tuple(look for look in evidence.processes if look.pid == pid and look.t_s > since_s)
+    stacks = _since(evidence.stacks, pid=pid, since_s=since_s)
+    looks = _since(evidence.processes, pid=pid, since_s=since_s)
     reason = missing if missing or stacks else "showed no stack"
     return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)
 
 
-def places(evidence: Evidence, verdict: Verdict) -> list[str]:
+def _since(looks: Sequence[Look], *, pid: int | None, since_s: float) -> tuple[Look, ...]:
+    """Those of one process that were taken later."""
+    return tuple(look for look in looks if look.pid == pid and look.t_s > since_s)
+
+
+def sentences_of(ranks: Sequence[RankSeen]) -> list[str]:
     """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
-    ranks = _who_tells(evidence, verdict)
     if not any(rank.stacks for rank in ranks):
         return []
     return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
@@ -148,14 +162,23 @@ def _tally(records: Sequence[TrialRecord]) -> list[str]:
     if len(records) < 2:
         return []
     rows = [f"  run {r.trial.repeat + 1:>3}  {r.verdict!s:<30} {r.outcome.duration_s:7.1f} s" for r in records]
-    passes = sum(r.verdict.kind is Kind.PASS for r in records)
+    passes, _ = _passes_and_failures(records)
     return ["", f"{passes} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
+
+
+def _passes_and_failures(records: Sequence[TrialRecord]) -> tuple[int, int]:
+    passes = failed = 0
+    for record in records:
+        if record.verdict.kind is Kind.PASS:
+            passes += 1
+        elif record.verdict.kind not in UNDECIDED:
+            failed += 1
+    return passes, failed
 
 
 def how_often(records: Sequence[TrialRecord]) -> str:
     """How often it fails, by the runs that passed or failed, and how many passes would show it fixed."""
-    passes = sum(r.verdict.kind is Kind.PASS for r in records)
-    failed = sum(r.verdict.kind not in UNDECIDED for r in records) - passes
+    passes, failed = _passes_and_failures(records)
     runs = passes + failed
     if not runs:
         return "no run passed or failed: how often it fails is not known"
@@ -203,13 +226,12 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
 
 def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     """Where each rank is or was, with the stack that decides."""
-    sentences = places(evidence, record.verdict)
+    sentences = sentences_of(_who_tells(evidence, record.verdict))
     if not sentences:
         return []
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
     for sentence_ in sentences:
-        first, *rest = wrap(clean(sentence_), width=WIDTH - 4)
-        out += [f"  {first}", *(f"    {line}" for line in rest)]
+        out += _behind("  ", wrap(clean(sentence_), width=WIDTH - 4), more="    ")
     return [*out, *_stack(record, evidence), *_variables(evidence)]
 
 
@@ -220,24 +242,30 @@ def _rivals(record: TrialRecord) -> tuple[Alternative, ...]:
 
 
 def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
-    sample = deciding_sample(evidence, record.verdict)
-    thread = deciding_thread(sample) if sample else None
-    if sample is None or thread is None:
+    decides = deciding_stack(evidence, record.verdict)
+    if decides is None:
         return []
+    sample, thread = decides
     telling = telling_frame(thread)
     frames = [frame for frame in thread.frames if not is_noise(frame) and not frame.native]
     name = f"rank {sample.rank}, " if evidence.ranks else ""
-    if sample.pid not in ({facts.pid for facts in evidence.ranks} or {evidence.main or sample.pid}):
-        commands = [look.command for look in evidence.processes if look.pid == sample.pid]
-        kind = "DataLoader worker" if commands and commands[-1].startswith(LOADER_WORKER) else "process"
-        name = f"{kind} {in_words(sample.pid)} of {name or 'it, '}"
+    if sample.pid not in (rank_by_pid(evidence) or {evidence.main or sample.pid}):
+        name = f"{_kind_of_process(evidence, sample.pid)} {in_words(sample.pid)} of {name or 'it, '}"
     out = ["", f"  {name}{thread_name(thread, sample.pid)}, innermost frame first, by {sample.source}:"]
     for frame in frames[:FRAMES]:
-        first, *rest = _broken(clean(place(frame)), room=WIDTH - 5)
-        out += [f"  {'=>' if frame is telling else '  '} {first}", *(f"       {line}" for line in rest)]
+        pointer = "  => " if frame is telling else "     "
+        out += _behind(pointer, _broken(clean(place(frame)), room=WIDTH - 5), more="       ")
     if len(frames) > FRAMES:
         out.append(f"     ... {len(frames) - FRAMES} more in the report")
     return out + _other_threads(busy_threads(sample, beside=thread))
+
+
+def _kind_of_process(evidence: Evidence, pid: int) -> str:
+    """What a process is that is not the program itself, by its command when it was last looked at."""
+    for look in reversed(evidence.processes):
+        if look.pid == pid:
+            return "DataLoader worker" if look.command.startswith(LOADER_WORKER) else "process"
+    return "process"
 
 
 def _other_threads(lines: Sequence[str]) -> list[str]:
@@ -246,7 +274,7 @@ def _other_threads(lines: Sequence[str]) -> list[str]:
         return []
     out = ["", "  other threads at that moment:"]
     for line in lines[:THREADS]:
-        out += [f"     {broken}" for broken in _broken(line, room=WIDTH - 5)]
+        out += _behind("     ", _broken(line, room=WIDTH - 5))
     return out + ([f"     ... {len(lines) - THREADS} more in the report"] if len(lines) > THREADS else [])
 
 
@@ -256,7 +284,7 @@ def _variables(evidence: Evidence) -> list[str]:
     for at, values in variables(evidence):
         out += ["", *_indented(f"in {clean(at)}:")]
         for value in values:
-            out += [f"    {piece}" for piece in _pieces(" ".join(clean(value).split()), WIDTH - 4)]
+            out += _behind("    ", _pieces(" ".join(clean(value).split()), WIDTH - 4))
     return out
 
 
@@ -278,10 +306,10 @@ def _last_words(evidence: Evidence, rank: int | None) -> list[str]:
     result = evidence.result_of(rank)
     if result is not None and result.traceback:
         return ["", "raised:", *_quoted(result.traceback)]
-    log = next((log for log in reversed(evidence.logs) if log.text.strip()), None)
-    if log is None:
-        return []
-    return ["", f"last lines of {log.stream}:", *_quoted(log.text)]
+    for log in reversed(evidence.logs):
+        if log.text.strip():
+            return ["", f"last lines of {log.stream}:", *_quoted(log.text)]
+    return []
 
 
 def _quoted(output: str) -> list[str]:
@@ -290,7 +318,7 @@ def _quoted(output: str) -> list[str]:
     for line in list(filter(str.strip, clean(output).splitlines()))[-LOG_LINES:]:
         whole = line.rstrip()
         shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} .. (the report has all of it)"
-        lines += (f"  | {piece}" for piece in _pieces(shown, WIDTH - 4))
+        lines += _behind("  | ", _pieces(shown, WIDTH - 4))
     return lines
 
 
@@ -315,6 +343,14 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
 def _is_without_progress(record: TrialRecord, evidence: Evidence | None) -> bool:
     has_ended = record.outcome.ending is not Ending.STILL_RUNNING
     return has_ended and evidence is not None and not evidence.heartbeats_total
+
+
+def _behind(start: str, lines: Sequence[str], *, more: str = "") -> list[str]:
+    """The lines with ``start`` before them; before all but the first ``more``, where that is another."""
+    out: list[str] = []
+    for line in lines:
+        out.append(f"{(more or start) if out else start}{line}")
+    return out
 
 
 def _indented(sentence_: str) -> list[str]:

@@ -98,15 +98,15 @@ def _verdict(findings: Findings) -> tuple[str, str]:
         return ("SLOW: nothing hung or crashed", "slow")
     if watched := _watched(findings):
         return (watched, "unsure")
-    ended = [word for word in verdicts(findings.run.records) if word != Kind.PASS]
+    ended = verdicts(findings.run.records)
+    ended.pop(Kind.PASS, None)
     return (listed(ended), "unsure") if ended else ("PASS: nothing failed", "good")
 
 
 def _failures(findings: Findings) -> str:
     """``HANG (deadlock) in all 3 cells with attention=nsa, and in no other``."""
     words: list[str] = []
-    for group in findings.groups:
-        word = str(group.first.verdict)
+    for group, word in zip(findings.groups, findings.group_words, strict=True):
         if group.first.verdict.kind in FAILED and word not in words:
             words.append(word)
     if findings.is_single:
@@ -157,12 +157,13 @@ def _single(findings: Findings) -> str:
     if watched := _watched(findings):
         return f"{watched}."
     trials = findings.trials
-    words = (
-        f"{ENDS[group.first.verdict.kind]}{f' ({group.first.verdict.cause})' if group.first.verdict.cause else ''} in "
-        f"{len(group.trials)} of {count(len(trials), 'run')}"
-        for group in findings.groups
-    )
-    endings = listed(words) or f"passes in {len(trials)} of {count(len(trials), 'run')}"
+    of_all = f"of {count(len(trials), 'run')}"
+    words: list[str] = []
+    for group in findings.groups:
+        verdict = group.first.verdict
+        cause = f" ({verdict.cause})" if verdict.cause else ""
+        words.append(f"{ENDS[verdict.kind]}{cause} in {len(group.trials)} {of_all}")
+    endings = listed(words) or f"passes in {len(trials)} {of_all}"
     return f"The program {endings}."
 
 
@@ -183,7 +184,8 @@ def _cells(findings: Findings) -> str:
 def _surprises(findings: Findings) -> str:
     """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
     headline_cells = set(cells_of((*findings.failed, *findings.slow)))
-    surprises = [r.cell for r in findings.results if r.met is CellStatus.UNEXPECTED and r.cell not in headline_cells]
+    unexpected = findings.results_that_are(CellStatus.UNEXPECTED)
+    surprises = [result.cell for result in unexpected if result.cell not in headline_cells]
     return f" Not as expected: {names_of(findings, surprises, most=MOST_NAMED)}." if surprises else ""
 
 
@@ -198,13 +200,19 @@ def _out_of_time(findings: Findings) -> str:
 
 def _of_table(table: FailureTable) -> str:
     """Which axes minimal pairs implicate in one failure, and which they show to make no difference."""
-    implicated = [v for v in table.axes if v.finding is AxisFinding.IMPLICATED]
-    inert = [v.axis for v in table.axes if v.finding is AxisFinding.INERT]
-    text = ""
+    implicated: list[str] = []
+    inert: list[str] = []
+    pair = text = ""
+    for verdict in table.axes:
+        if verdict.finding is AxisFinding.INERT:
+            inert.append(verdict.axis)
+        elif verdict.finding is AxisFinding.IMPLICATED:
+            cells = verdict.cells
+            if not implicated and len(cells) > 1:
+                pair = f" (pairs that differ in nothing else: {cells[0]}, and {cells[1]})"
+            implicated.append(verdict.axis)
     if implicated:
-        cells = implicated[0].cells
-        pair = f" (pairs that differ in nothing else: {cells[0]}, and {cells[1]})" if len(cells) > 1 else ""
-        text += f" {table.failure} depends on {listed(v.axis for v in implicated)}{pair}."
+        text += f" {table.failure} depends on {listed(implicated)}{pair}."
     if inert:
         text += f" {listed(inert)} changed nothing that runs."
     return text
@@ -212,7 +220,7 @@ def _of_table(table: FailureTable) -> str:
 
 def _alike(findings: Findings) -> str:
     """Whether cells that differ in one axis only ended alike; only where cells ended in more than one way."""
-    if len({trials.ending for trials in findings.by_cell.values()}) < 2:
+    if len(set(findings.endings.values())) < 2:
         return ""
     return _compared(findings) + _more_time(findings) + _not_comparable(findings)
 
@@ -256,7 +264,7 @@ def _in(axes: list[str], ended: str) -> str:
 def _outlasted(findings: Findings, axis: str, slow: Point, passed: Point) -> str:
     """What ran out of time in one cell and came to its end in another that was given more of it."""
     slow_trials, whole = findings.by_cell[slow], findings.by_cell[passed]
-    limit = min(t.record.trial.budget.total.seconds for t in slow_trials)
+    limit = min(trial.record.trial.budget.total.seconds for trial in slow_trials)
     change = f"{assignment(axis, passed.get(axis))}, not {word_of(slow.get(axis))}"
     return (
         f"Given more time and nothing else ({change}), {findings.name_of(slow)} "

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from harness.core.verdict import Kind
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from harness.core.point import Point, Value
     from harness.report.tried import TrialSet
@@ -45,31 +44,36 @@ def pairs_of(by_cell: Cells, *, axes: Sequence[str]) -> tuple[Pairs, ...]:
 
     A cell that could not be told is in no pair: it ended neither like the other side nor otherwise.
     """
-    cells = {cell: trials for cell, trials in by_cell.items() if not trials.is_undecided}
+    cells: dict[Point, TrialSet] = {}
+    ends: dict[Point, str] = {}
+    for cell, trials in by_cell.items():
+        if not trials.is_undecided:
+            cells[cell], ends[cell] = trials, trials.ending
     pairs: list[Pairs] = []
     for axis in axes:
-        every = _differing_only_in(axis, cells)
+        every: list[Pair] = []
+        for alike in alike_but(cells, (axis,)):
+            every += combinations(alike, 2)
         if every:
-            pairs.append(_sorted_out(axis, every, cells))
+            pairs.append(_sorted_out(axis, every, cells, ends))
     return tuple(pairs)
 
 
-def _differing_only_in(axis: str, cells: Cells) -> list[Pair]:
+def alike_but(cells: Iterable[Point], axes: Collection[str]) -> Iterable[list[Point]]:
+    """Each set of cells that differ in nothing but these axes."""
+
     def rest(cell: Point) -> tuple[tuple[str, Value], ...]:
-        return tuple(setting for setting in cell if setting[0] != axis)
+        return tuple(setting for setting in cell if setting[0] not in axes)
 
-    every: list[Pair] = []
-    for group in grouped(cells, rest).values():
-        every += combinations(group, 2)
-    return every
+    return grouped(cells, rest).values()
 
 
-def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
+def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells, ends: Mapping[Point, str]) -> Pairs:
     alike: list[Pair] = []
     different: list[Pair] = []
     incomparable: list[Pair] = []
     outlasted: list[Pair] = []
-    ends = {cell: trials.ending for cell, trials in cells.items()}
+
     for one, other in every:
         if ends[one] == ends[other]:
             alike.append((one, other))
@@ -90,8 +94,7 @@ def _sorted_out(axis: str, every: Sequence[Pair], cells: Cells) -> Pairs:
 
 def _outlasts(passed: TrialSet, slow: TrialSet) -> bool:
     """Whether a trial of the one passed after a time that a slow trial of the other was not given."""
-    limits_s = [t.record.trial.budget.total.seconds for t in slow if t.verdict.kind is Kind.SLOW]
-    times_s = [t.record.outcome.duration_s for t in passed if t.verdict.kind is Kind.PASS]
+    limits_s, times_s = slow.slow_limits_s, passed.passes_s
     return bool(limits_s) and bool(times_s) and max(times_s) > min(limits_s)
 
 

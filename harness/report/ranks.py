@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.reading.places import group_ranks, sentence
-from harness.report.one import ranks_of
+from harness.report.one import ranks_of, sentences_of
 from harness.report.text import bullets, code, count, details, fence, listed, md, seconds, size, table
+from harness.report.tried import latest_of_each
 
 if TYPE_CHECKING:
     from harness.core.devices import GpuSample
@@ -19,24 +19,19 @@ def ranks(evidence: Evidence) -> str:
     """The ranks by place, the odd one out first, then each rank's last sign; empty for a single process."""
     if len(evidence.ranks) < 2:
         return ""
-    states = ranks_of(evidence)
-    groups = group_ranks(states)
-    places = bullets(f"{md(sentence(group, total=len(states)))}." for group in groups)
-    rows = (
-        (
-            facts.rank,
-            facts.steps_done,
-            _last(facts),
-            seconds(facts.silence_s) if facts.ended_s is None else "-",
-            _ended(facts),
-        )
-        for facts in sorted(evidence.ranks, key=lambda f: (-f.silence_s, f.rank))
-    )
+    places = sentences_of(ranks_of(evidence))
     head = ("rank", "steps done", "last mark", "silent for", "ended by itself")
-    body = table(head, rows, right=(0, 1, 3))
-    if not any(rank.stacks for rank in states):  # of a rank that moved on, its stacks say where it was, not where it is
+    by_silence = sorted(evidence.ranks, key=lambda facts: (-facts.silence_s, facts.rank))
+    body = table(head, map(_row, by_silence), right=(0, 1, 3))
+    if not places:  # of a rank that moved on, its stacks say where it was, not where it is
         return f"**Ranks,** the longest silence first:\n\n{body}"
-    return f"**Ranks,** the odd one out first:\n\n{places}\n\n{body}"
+    where = bullets(f"{md(sentence)}." for sentence in places)
+    return f"**Ranks,** the odd one out first:\n\n{where}\n\n{body}"
+
+
+def _row(facts: RankFacts) -> tuple[object, ...]:
+    silent = seconds(facts.silence_s) if facts.ended_s is None else "-"
+    return (facts.rank, facts.steps_done, _last(facts), silent, _ended(facts))
 
 
 def _last(facts: RankFacts) -> str:
@@ -60,11 +55,11 @@ def devices(evidence: Evidence) -> str:
 
 
 def _gpus(evidence: Evidence) -> str:
-    last: dict[int, GpuSample] = {sample.index: sample for sample in sorted(evidence.gpus, key=lambda s: s.t_s)}
+    last = latest_of_each(evidence.gpus, lambda sample: sample.index, by=lambda sample: sample.t_s)
     if not last:
         return ""
     head = ("GPU", "", "kernel resident", "memory busy", "memory used, all processes", "power", "processes", "Xid")
-    body = table(head, (_gpu(sample) for _, sample in sorted(last.items())), right=(0, 2, 3, 4, 5))
+    body = table(head, map(_gpu, last), right=(0, 2, 3, 4, 5))
     return f"**GPUs** at the last look. A rank that waits inside NCCL reads 100 % as well; power tells.\n\n{body}"
 
 
@@ -87,20 +82,25 @@ def _with_unit(value: int | None, unit: str) -> str:
 
 
 def _collectives(evidence: Evidence) -> str:
-    latest = {state.rank: state for state in sorted(evidence.collectives, key=lambda s: s.t_s)}
+    latest = latest_of_each(evidence.collectives, lambda state: state.rank, by=lambda state: state.t_s)
     if not latest:
         return ""
-    rows = (_calls(latest[rank]) for rank in sorted(latest))
-    body = table(("rank", "backend", "last done", "begun and not done", "called at"), rows, right=(0,))
+    head = ("rank", "backend", "last done", "begun and not done", "called at")
+    body = table(head, map(_calls, latest), right=(0,))
     return f"**Collectives,** by each rank's flight recorder:\n\n{body}"
 
 
 def _calls(state: CollectiveState) -> tuple[object, ...]:
     """A rank, the last call that it has done, and the calls that it waits in."""
-    done = [code(op) for op in state.collectives if op.done]
+    done = called_at = "-"
+    for op in state.collectives:
+        if op.done:
+            done = code(op)
+    for op in reversed(state.pending):
+        if op.where:
+            called_at = code(op.where)
     pending = listed(map(code, state.pending), most=PENDING)
-    called_at = [code(op.where) for op in state.pending if op.where]
-    return (state.rank, md(state.backend), [*["-"], *done][-1], pending or "-", [*called_at, "-"][0])
+    return (state.rank, md(state.backend), done, pending or "-", called_at)
 
 
 def _ras(evidence: Evidence) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import deciding_thread, telling_frame
+from harness.reading.frames import telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
-from harness.report.stacks import deciding_sample, lines, place, rank_name, same_in
+from harness.report.stacks import deciding_stack, lines, place, rank_name, same_in
 from harness.report.stacks import variables as locals_by_frame
 from harness.report.text import bullets, code, count, details, fence, md, seconds, short_path, size, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.core.evidence import Evidence, ProcessState, StackSample
     from harness.core.outcome import Cleanup, Outcome
     from harness.core.record import TrialRecord
@@ -24,10 +26,10 @@ _FILE = re.compile(r'File "([^"]+)"')
 
 def where(evidence: Evidence, record: TrialRecord) -> str:
     """The deciding thread's stack, the function that waits pointed at; all other threads folded."""
-    sample = deciding_sample(evidence, record.verdict)
-    thread = deciding_thread(sample) if sample else None
-    if sample is None or thread is None:
+    decides = deciding_stack(evidence, record.verdict)
+    if decides is None:
         return "No stack could be taken; why, is below." if evidence.failures else "No stack was taken."
+    sample, thread = decides
     same, alike = same_in(evidence, sample)
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
@@ -44,7 +46,10 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
 
 def variables(evidence: Evidence) -> str:
     """The locals that the user asked for, a block for each frame."""
-    blocks = [f"{code(at)}\n\n{fence(chr(10).join(values))}" for at, values in locals_by_frame(evidence)]
+    blocks: list[str] = []
+    for at, values in locals_by_frame(evidence):
+        text = "\n".join(values)
+        blocks.append(f"{code(at)}\n\n{fence(text)}")
     return f"**Its variables there:**\n\n{chr(10).join(blocks)}" if blocks else ""
 
 
@@ -99,14 +104,14 @@ def used_no_cpu(evidence: Evidence) -> bool:
     pair = _pair(evidence.processes)
     if pair is None:
         return False
-    before = {thread.tid: thread.cpu_s for thread in pair[0].threads}
-    cpu_s = sum(thread.cpu_s - before.get(thread.tid, thread.cpu_s) for thread in pair[1].threads)
-    return cpu_s < STILL_CPU_S
+    first, last = pair
+    before = first.thread
+    return sum(thread.cpu_s - before.get(thread.tid, thread).cpu_s for thread in last.threads) < STILL_CPU_S
 
 
 def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] | None:
     by_id = {look.id: look for look in looks}
-    pairs = [(by_id[b.undisturbed_since], b) for b in looks if b.undisturbed_since in by_id]
+    pairs = [(by_id[look.undisturbed_since], look) for look in looks if look.undisturbed_since in by_id]
     if not pairs and len(looks) > 1:
         pairs = [(looks[0], looks[-1])]
     return max(pairs, key=lambda pair: pair[1].t_s - pair[0].t_s, default=None)
@@ -114,17 +119,22 @@ def _pair(looks: tuple[ProcessState, ...]) -> tuple[ProcessState, ProcessState] 
 
 def timeline(evidence: Evidence, outcome: Outcome) -> str:
     """The last marks, the samples, the signals that we sent, and the end, by the clock of the trial."""
-    events: list[tuple[float, str]] = []
+    events = sorted(_events(evidence, outcome), key=lambda event: event[0])
+    text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in events)
+    summary = f"Timeline: {count(evidence.heartbeats_total, 'mark')}, silent for the last {seconds(evidence.silence_s)}"
+    return details(summary, fence(text))
+
+
+def _events(evidence: Evidence, outcome: Outcome) -> Iterator[tuple[float, str]]:
     for mark in evidence.heartbeats[-MARKS:]:
         step = "" if mark.step is None else f", step {mark.step}"
         detail = f", {mark.detail}" if mark.detail else ""
-        events.append((mark.t_s, f"{mark.phase} {mark.edge}{step}{detail}"))
-    events += [(sample.t_s, f"stacks taken by {sample.source} ({sample.id})") for sample in evidence.stacks]
-    events += [(t_s, f"we sent {name} to {count(n, 'process')}") for t_s, name, n in outcome.cleanup.signals]
-    events.append((outcome.duration_s, "end"))
-    text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in sorted(events, key=lambda event: event[0]))
-    summary = f"Timeline: {count(evidence.heartbeats_total, 'mark')}, silent for the last {seconds(evidence.silence_s)}"
-    return details(summary, fence(text))
+        yield mark.t_s, f"{mark.phase} {mark.edge}{step}{detail}"
+    for sample in evidence.stacks:
+        yield sample.t_s, f"stacks taken by {sample.source} ({sample.id})"
+    for t_s, name, processes in outcome.cleanup.signals:
+        yield t_s, f"we sent {name} to {count(processes, 'process')}"
+    yield outcome.duration_s, "end"
 
 
 def logs(evidence: Evidence) -> str:
@@ -151,8 +161,7 @@ def unusable(evidence: Evidence) -> str:
 
 def limits(budget: Budget) -> str:
     """Every limit with where it came from."""
-    by_name = (("start-up", budget.startup), ("stall", budget.stall), ("total", budget.total))
-    return "; ".join(_limit(name, limit) for name, limit in by_name)
+    return "; ".join((_limit("start-up", budget.startup), _limit("stall", budget.stall), _limit("total", budget.total)))
 
 
 def _limit(name: str, limit: Limit) -> str:

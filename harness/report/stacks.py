@@ -25,21 +25,43 @@ def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     Of several processes of a rank the one that it cites first: the worker, rather than the rank that waits for it.
     Where it cites none, the last sample of a rank.
     """
-    ranks = {facts.pid for facts in evidence.ranks}
-    working = [s for s in evidence.stacks if s.pid in ranks] or list(evidence.stacks)
     by_id = {sample.id: sample for sample in evidence.stacks}
-    cited = [by_id[id] for id in verdict.cites if id in by_id] or working[-1:]
-    of_rank = [s for s in cited if s.rank == verdict.rank] or cited
-    of_process = [s for s in of_rank if s.pid == of_rank[0].pid] if of_rank else []
+    cited = [by_id[id] for id in verdict.cites if id in by_id] or _last_working(evidence)
+    of_rank = [sample for sample in cited if sample.rank == verdict.rank] or cited
+    of_process = [sample for sample in of_rank if sample.pid == of_rank[0].pid]
     return max(of_process, key=lambda sample: (sample.native, sample.t_s), default=None)
+
+
+def deciding_stack(evidence: Evidence, verdict: Verdict) -> tuple[StackSample, ThreadStack] | None:
+    """That sample with the thread in it that decides; None without one."""
+    sample = deciding_sample(evidence, verdict)
+    thread = deciding_thread(sample) if sample else None
+    return (sample, thread) if sample and thread else None
+
+
+def _last_working(evidence: Evidence) -> list[StackSample]:
+    """The last sample of a process that is a rank, else the last of any; none without samples."""
+    ranks = rank_by_pid(evidence)
+    for sample in reversed(evidence.stacks):
+        if sample.pid in ranks:
+            return [sample]
+    return list(evidence.stacks[-1:])
+
+
+def rank_by_pid(evidence: Evidence) -> dict[int | None, int]:
+    """The rank that each process is."""
+    return {facts.pid: facts.rank for facts in evidence.ranks}
 
 
 def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:
     """In how many of the samples from this source the deciding thread's stack is the same, line by line."""
     deciding = deciding_thread(sample)
-    alike = [s for s in evidence.stacks if (s.source, s.native, s.pid) == (sample.source, sample.native, sample.pid)]
-    same = [s for s in alike if same_frames(deciding_thread(s), deciding)]
-    return len(same), len(alike)
+    same = alike = 0
+    for other in evidence.stacks:
+        if (other.source, other.native, other.pid) == (sample.source, sample.native, sample.pid):
+            alike += 1
+            same += same_frames(deciding_thread(other), deciding)
+    return same, alike
 
 
 def thread_name(thread: ThreadStack, pid: int | None) -> str:
@@ -65,22 +87,25 @@ def place(frame: Frame) -> str:
 
 def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
     """The locals that were kept, of the last sample of each process: a frame's place, then ``name = value`` each."""
-    last = {sample.pid: sample for sample in sorted(evidence.stacks, key=lambda one: one.t_s) if sample.variables}
-    ranks = {facts.pid: f"rank {facts.rank}, " for facts in evidence.ranks}
+    last: dict[int | None, StackSample] = {}
+    for sample in sorted(evidence.stacks, key=lambda one: one.t_s):
+        if sample.variables:
+            last[sample.pid] = sample
+    ranks = rank_by_pid(evidence)
     blocks: list[tuple[str, list[str]]] = []
     for pid, sample in last.items():
+        whose = f"rank {ranks[pid]}, " if pid in ranks else ""
         frames = {thread.tid: thread.frames for thread in sample.threads}
         for frame_locals in sample.variables:
             at = place(frames[frame_locals.tid][frame_locals.depth])
-            blocks.append((f"{ranks.get(pid, '')}{at}", [f"{name} = {value}" for name, value in frame_locals.locals]))
+            blocks.append((f"{whose}{at}", [f"{name} = {value}" for name, value in frame_locals.locals]))
     return blocks
 
 
 def lines(thread: ThreadStack, *, most: int = 40) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
-    frames = thread.frames[:most]
-    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in frames]
+    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in thread.frames[:most]]
     if len(thread.frames) > most:
         text.append(f"   ... {len(thread.frames) - most} more frames")
     return "\n".join(text) or "   (no frames)"

@@ -25,12 +25,12 @@ def to_tell_of(records: Sequence[TrialRecord]) -> TrialRecord | None:
     Of a hang and a crash the first is told of, not the graver one: it is what whoever runs it meets first.
     """
     wrong = [r for r in records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
-    bad = [record for record in wrong if record.answer is Answer.BAD]
 
-    def order(record: TrialRecord) -> int:
-        return -1 if record.verdict.kind in FAILURES else GRAVITY.index(record.verdict.kind)
+    def order(record: TrialRecord) -> tuple[bool, int]:
+        gravity = -1 if record.verdict.kind in FAILURES else GRAVITY.index(record.verdict.kind)
+        return record.answer is not Answer.BAD, gravity
 
-    return min(bad or wrong, key=order, default=None)
+    return min(wrong, key=order, default=None)
 
 
 def subject_evidence(findings: Findings, run_dir: Path) -> tuple[TrialRecord, Evidence] | None:

@@ -11,8 +11,8 @@ from harness.core.errors import StoreError
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES
-from harness.reading.frames import deciding_thread, is_own, own_frame, telling_frame, traceback_frames
-from harness.report.stacks import deciding_sample
+from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
+from harness.report.stacks import deciding_stack
 from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
 from harness.store.run_store import read_evidence
@@ -215,9 +215,8 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
 
 def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
     """The frame to look at, of the thread that decides: the program's own where it has one there."""
-    sample = deciding_sample(evidence, record.verdict)
-    thread = deciding_thread(sample) if sample else None
-    return own_frame(thread) or telling_frame(thread) if thread else None
+    decides = deciding_stack(evidence, record.verdict)
+    return own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
 
 
 def last_line(traceback: str) -> PlaceToLook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import CellResult
     from harness.core.cause import Cause
     from harness.report.findings import Findings
+    from harness.report.tried import Numbered
 
 MOST_WAYS = 4
 """Ways to fail that are told of."""
@@ -31,8 +33,7 @@ def claim_of(findings: Findings) -> str:
     """The strongest of the three words that the trials carry; empty while there is no answer."""
     answer = findings.run.answer
     if findings.is_single:
-        times = [len(group.trials) for group in findings.groups] or [len(findings.run.own)]
-        return _word(is_again=max(times) > 1)
+        return _word(is_again=max(map(len, findings.groups), default=len(findings.run.own)) > 1)
     if answer is None:
         return ""
     if answer.minimised is not None:
@@ -87,7 +88,7 @@ def _causes(findings: Findings) -> list[str]:
 
 def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
     """What the cells that failed ended in, those that ended alike together, in the order in which they are told of."""
-    order = [str(group.first.verdict) for group in findings.groups]
+    order = findings.group_words
 
     def place(result: CellResult) -> int:
         word = result.seen[0][0]
@@ -95,11 +96,15 @@ def _failures(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
 
     by_words: dict[tuple[str, str], list[str]] = {}
     for result in sorted(failed, key=place):
-        ended = listed(word for word, _ in result.seen)
+        ended = listed(dict(result.seen))
         by_words.setdefault((ended, str(result.count)), []).append(result.name)
-    sentences = [_failed(*how, names) for how, names in by_words.items()][:MOST_WAYS]
-    alike = _alike(findings)
-    return [*sentences, f"{alike}."] if alike else sentences
+    sentences: list[str] = []
+    for (ended, often), names in islice(by_words.items(), MOST_WAYS):
+        sentences.append(_failed(ended, often, names))
+    if _are_alike(findings.failed):
+        every = "Both" if len(findings.failed) == 2 else f"All {len(findings.failed)}"
+        sentences.append(f"{every} failed trials end in the same stack.")
+    return sentences
 
 
 def _slow_cells(findings: Findings) -> list[str]:
@@ -130,11 +135,7 @@ def _failed(ended: str, often: str, names: Sequence[str]) -> str:
     return f"{ended}, {often}: {' and '.join(names)}."
 
 
-def _alike(findings: Findings) -> str:
+def _are_alike(failed: Sequence[Numbered]) -> bool:
     """Whether all failures are one: trials of several cells with the same signature, which names their stack."""
-    failed = findings.failed
     signatures = {trial.verdict.signature for trial in failed}
-    if len(cells_of(failed)) < 2 or len(signatures) > 1 or None in signatures:
-        return ""
-    every = "Both" if len(failed) == 2 else f"All {len(failed)}"
-    return f"{every} failed trials end in the same stack"
+    return len(cells_of(failed)) >= 2 and len(signatures) == 1 and None not in signatures

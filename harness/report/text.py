@@ -77,7 +77,10 @@ def ranges(values: Sequence[object]) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    texts: list[str] = []
+    for run in runs:
+        texts += [f"{run[0]}..{run[-1]}"] if len(run) > 2 else map(str, run)
+    return ", ".join(texts)
 
 
 def md(text: object) -> str:
@@ -129,7 +132,7 @@ def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:
     wrapper = textwrap.TextWrapper(
         width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    if any(len(word) > width - len(indent) for word in text.split()):
+    if max(map(len, text.split()), default=0) > width - len(indent):
         wrapper.wordsep_simple_re = _BETWEEN_SETTINGS
     return wrapper.wrap(text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.core.verdict import Answer, Kind
 from harness.report.text import how_many, listed
@@ -82,22 +82,33 @@ class TrialSet:
     @property
     def good(self) -> int:
         """Trials that passed."""
-        return sum(t.record.answer is Answer.GOOD for t in self.trials)
+        return self._answered(Answer.GOOD)
 
     @property
     def bad(self) -> int:
         """Trials that showed the failure being sought."""
-        return sum(t.record.answer is Answer.BAD for t in self.trials)
+        return self._answered(Answer.BAD)
+
+    def _answered(self, answer: Answer) -> int:
+        number = 0
+        for trial in self.trials:
+            number += trial.record.answer is answer
+        return number
+
+    @property
+    def kind_counts(self) -> Counter[Kind]:
+        """How often each kind of verdict was reached."""
+        return kind_counts(self.records)
 
     @property
     def kinds(self) -> Set[Kind]:
         """Every kind of verdict that was reached."""
-        return frozenset(trial.verdict.kind for trial in self.trials)
+        return frozenset(self.kind_counts)
 
     @property
     def passed(self) -> int:
         """Those whose verdict is PASS, whatever was sought."""
-        return sum(trial.verdict.kind is Kind.PASS for trial in self.trials)
+        return self.kind_counts[Kind.PASS]
 
     @property
     def has_passed(self) -> bool:
@@ -125,20 +136,35 @@ class TrialSet:
         return verdicts(self.records)
 
     @property
+    def times_s(self) -> tuple[float, ...]:
+        """How long each of them took, seconds."""
+        return tuple(trial.record.outcome.duration_s for trial in self.trials)
+
+    @property
     def seconds(self) -> float:
         """How long all of them took."""
-        return sum(record.outcome.duration_s for record in self.records)
+        return sum(self.times_s)
 
     @property
     def longest_s(self) -> float:
         """How long the longest of them took, seconds."""
-        return max((record.outcome.duration_s for record in self.records), default=0.0)
+        return max(self.times_s, default=0.0)
+
+    @property
+    def passes_s(self) -> tuple[float, ...]:
+        """How long each of those took that passed, seconds."""
+        return tuple(t.record.outcome.duration_s for t in self.trials if t.verdict.kind is Kind.PASS)
 
     @property
     def pass_s(self) -> float | None:
         """Median seconds of the trials that passed."""
-        times = [record.outcome.duration_s for record in self.records if record.verdict.kind is Kind.PASS]
-        return median(times) if times else None
+        times_s = self.passes_s
+        return median(times_s) if times_s else None
+
+    @property
+    def slow_limits_s(self) -> tuple[float, ...]:
+        """The total limit of each of those that it ended while they still made progress, seconds."""
+        return tuple(t.record.trial.budget.total.seconds for t in self.trials if t.verdict.kind is Kind.SLOW)
 
     @property
     def peak_bytes(self) -> int:
@@ -165,6 +191,11 @@ class Group(TrialSet):
         return self.first.record.answer is Answer.BAD
 
 
+def kind_counts(records: Iterable[TrialRecord]) -> Counter[Kind]:
+    """How often each kind of verdict was reached."""
+    return Counter(record.verdict.kind for record in records)
+
+
 def verdicts(records: Iterable[TrialRecord]) -> dict[str, int]:
     """How often each verdict was reached, the commonest first."""
     return dict(Counter(str(record.verdict) for record in records).most_common())
@@ -182,8 +213,11 @@ def verdict_counts(records: Iterable[TrialRecord]) -> str:
 
 def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, TrialSet]:
     """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
-    groups = grouped(trials, key)
-    return {name: TrialSet(trials=tuple(some)) for name, some in groups.items() if name is not None}
+    sets: dict[K, TrialSet] = {}
+    for name, some in grouped(trials, key).items():
+        if name is not None:
+            sets[name] = TrialSet(trials=tuple(some))
+    return sets
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -192,6 +226,12 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
+
+
+def latest_of_each(items: Iterable[T], of: Callable[[T], int], *, by: Callable[[T], Any]) -> list[T]:
+    """Of the items of each rank or device, which ``of`` tells, the last in the order of ``by``; in their order."""
+    latest = {of(item): item for item in sorted(items, key=by)}
+    return [latest[number] for number in sorted(latest)]
 
 
 def place_on(axis: Axis, value: Value) -> int:

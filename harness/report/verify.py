@@ -29,7 +29,7 @@ from harness.store.files import read_text
 from harness.store.run_store import read_evidence, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from harness.core.verdict import Verdict
@@ -110,17 +110,16 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         current = _text_at(folder / name)
         units = _units(name, text)
         sentences += len(units)
-        numbers += sum(len(_NUMBER.findall(unit.text)) for unit in units)
+        for unit in units:
+            numbers += len(_NUMBER.findall(unit.text))
         if current is None:
             differences.append(Difference(place=name, text="", computed="the whole file"))
         elif current != text:
             differences += compared(name, current, text, folder)
-    figures = layout.figures(folder).name
-    differences += [
-        Difference(place=f"{figures}/{path.name}", text="a figure", computed="")
-        for path in sorted(layout.figures(folder).glob("*"))
-        if f"{figures}/{path.name}" not in expected
-    ]
+    for path in sorted(layout.figures(folder).glob("*")):
+        figure = f"{layout.figures(folder).name}/{path.name}"
+        if figure not in expected:
+            differences.append(Difference(place=figure, text="a figure", computed=""))
     differences += _recomputed(run_dir, folder)
     trials = len(read_run(run_dir).records)
     return Verified(
@@ -143,14 +142,18 @@ def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, lis
         now = judge(Case(trial=record.trial, outcome=record.outcome, evidence=evidence))
         judged += 1
         if not is_same(now, record.verdict):
-            recorded, computed = (f"{v} in {v.phase or '-'}, rank {v.rank}" for v in (record.verdict, now))
-            differences.append(Difference(place=f"trial {number} of the journal", text=recorded, computed=computed))
+            place = f"trial {number} of the journal"
+            differences.append(Difference(place=place, text=_in_full(record.verdict), computed=_in_full(now)))
     return judged, differences
+
+
+def _in_full(verdict: Verdict) -> str:
+    return f"{verdict} in {verdict.phase or '-'}, rank {verdict.rank}"
 
 
 def is_same(one: Verdict, other: Verdict) -> bool:
     """Whether two verdicts are the same; the words of their reasons may have become better since."""
-    return all(getattr(one, name) == getattr(other, name) for name in ("kind", "cause", "rank", "phase"))
+    return (one.kind, one.cause, one.rank, one.phase) == (other.kind, other.cause, other.rank, other.phase)
 
 
 def _text_at(path: Path) -> str | None:
@@ -165,7 +168,7 @@ def _text_at(path: Path) -> str | None:
 def compared(name: str, text: str, computed: str, folder: Path) -> list[Difference]:
     """Each sentence of ``text`` that is another in ``computed``; else where the files differ outside sentences."""
     ours, theirs = _units(name, text), _units(name, computed)
-    matcher = SequenceMatcher(a=[u.text for u in ours], b=[u.text for u in theirs], autojunk=False)
+    matcher = SequenceMatcher(a=list(map(str, ours)), b=list(map(str, theirs)), autojunk=False)
     differences: list[Difference] = []
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
@@ -198,6 +201,9 @@ class _Unit:
     line: int
     section: str
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def at(self) -> tuple[int, str]:
         return self.line, self.section
@@ -219,7 +225,9 @@ def _sentences(text: str) -> Iterator[_Unit]:
         if line.startswith("#"):
             section = line.lstrip("# ")
         parts = [line] if line.startswith(("|", " ", "`", "{", "[")) else _SENTENCE.split(line)
-        yield from (_Unit(part.strip(), number, section) for part in parts if part.strip())
+        for part in parts:
+            if part.strip():
+                yield _Unit(part.strip(), number, section)
 
 
 class _Words(HTMLParser):
@@ -239,8 +247,7 @@ class _Words(HTMLParser):
             self._flush()
         self._style = tag in ("style", "script")
         self._section = (attributes.get("id") or "") if tag == "section" else self._section
-        words = filter(None, map(attributes.get, ("alt", "content", "href", "aria-label")))
-        self.units += [_Unit(word, self.getpos()[0], self._section) for word in words]
+        self._add(map(attributes.get, ("alt", "content", "href", "aria-label")), line=self.getpos()[0])
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in self.BREAKS:
@@ -260,9 +267,13 @@ class _Words(HTMLParser):
         self._flush()
 
     def _flush(self) -> None:
-        text = " ".join(self._text.split())
-        self.units += [_Unit(part, self._line, self._section) for part in _SENTENCE.split(text) if part]
+        self._add(_SENTENCE.split(" ".join(self._text.split())), line=self._line)
         self._text = ""
+
+    def _add(self, texts: Iterable[str | None], *, line: int) -> None:
+        for text in texts:
+            if text:
+                self.units.append(_Unit(text, line, self._section))
 
 
 def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
@@ -291,9 +302,12 @@ def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
         return []  # said already: it is not the file that the evidence gives
     differences: list[Difference] = []
     if not undone:  # which facts an undo takes back is the store's to say
-        counts = dict(sorted(Counter(record["verdict"]["kind"] for record in records).items()))
-        differences += _same("counts of verdicts", findings.get("counts"), counts)
-        times_s = [round(record["outcome"]["duration_s"], 2) for record in records]
+        counts: Counter[str] = Counter()
+        times_s: list[float] = []
+        for record in records:
+            counts[record["verdict"]["kind"]] += 1
+            times_s.append(round(record["outcome"]["duration_s"], 2))
+        differences += _same("counts of verdicts", findings.get("counts"), dict(sorted(counts.items())))
         differences += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], times_s)
     answer: dict[str, Any] = end.get("answer") or {}
     boundary = end.get("boundary") or answer.get("boundary")
@@ -310,7 +324,9 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     rate, good = boundary.get("excluded_rate"), boundary.get("last_good")
     if not rate or good is None:
         return []
-    passes = sum(_has_passed_at(record, boundary["axis"], good) for record in records)
+    passes = 0
+    for record in records:
+        passes += _has_passed_at(record, boundary["axis"], good)
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []

@@ -72,12 +72,12 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
 
     Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
     """
-    first, *rest = (set(cell.settings) for cell in inside)
-    others = [set(cell.settings) for cell in outside]
+    first, *rest = map(set, inside)
+    others = list(map(set, outside))
     sets = combinations(sorted(first.intersection(*rest), key=str), size)
     telling: set[Setting] = set()
     for some in sets:
-        if not any(other >= set(some) for other in others):
+        if not any(map(set(some).issubset, others)):
             telling.update(some)
     return ", ".join(_in_words(findings, telling))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
+from harness.report.tried import kind_counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,7 +216,7 @@ def planted(findings: Findings) -> str:
 def is_taken_over(findings: Findings) -> bool:
     """Whether no trial was run for this answer: then nothing was seen again."""
     run = findings.run
-    return bool(run.records) and all(record.run for record in run.records)
+    return bool(run.records) and not run.own
 
 
 def taken_over(findings: Findings) -> str:
@@ -251,12 +251,13 @@ def _times(findings: Findings, boundary: Boundary) -> str:
 def _claim_of_less(findings: Findings) -> str:
     if findings.failing:
         return f"{_fails(findings)} No boundary is claimed."
-    slow = findings.slow_groups
-    if not slow:
-        return ""
-    slow_trials = sum(len(group.trials) for group in slow)
-    total = sum(len(findings.at_value(group.value)) for group in slow)
-    return f"{findings.run.axis.name} {ranges([group.value for group in slow])}: {of(slow_trials, total)} {RAN_OUT}."
+    slow_trials = total = 0
+    values: list[Value] = []
+    for group in findings.slow_groups:
+        slow_trials += len(group.trials)
+        total += len(findings.at_value(group.value))
+        values.append(group.value)
+    return f"{findings.run.axis.name} {ranges(values)}: {of(slow_trials, total)} {RAN_OUT}." if values else ""
 
 
 def certificate(findings: Findings) -> str:
@@ -299,7 +300,7 @@ def tally(findings: Findings) -> str:
 
 
 def _split(records: Sequence[TrialRecord]) -> str:
-    kinds = Counter(record.verdict.kind.value for record in records)
+    kinds = kind_counts(records)
     return f": {how_many(kinds.items())}" if kinds else ""
 
 

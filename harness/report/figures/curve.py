@@ -23,15 +23,19 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     if boundary is None or len(boundary.curve) < 2 or boundary.first_bad is None:
         return None
     name = findings.run.axis.name
+    names: list[str] = []
+    bands: list[str] = []
+    for band in boundary.curve:
+        names.append(str(band.value))
+        bands.append(f"{band.value}: {band.low:.2f} to {band.high:.2f}")
     with drawing(2.1) as (canvas, axes):
         _draw(axes, boundary)
-        axes.set_xticks(range(len(boundary.curve)), [str(band.value) for band in boundary.curve])
+        axes.set_xticks(range(len(names)), names)
         axes.set_xlabel(name)
         axes.set_ylabel("failure rate")
         axes.set_ylim(-0.03, 1.03)
         sure = f"{boundary.confidence * 100:g} % for all values at once"
-        each = "; ".join(f"{band.value}: {band.low:.2f} to {band.high:.2f}" for band in boundary.curve)
-        alt = f"Failure rate along {name}, {sure}: {each}."
+        alt = f"Failure rate along {name}, {sure}: {'; '.join(bands)}."
         title = f"How often each value fails: rates that are not ruled out ({sure}), and a dot for what was seen"
         return finish(canvas, name="curve", title=title, alt=alt, section="strip", hide=hide)
 

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
+from harness.report.pairs import alike_but
 from harness.report.text import listed
-from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -72,31 +71,29 @@ def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, li
     """The two axes whose cells, alike in all else, ended in most ways, then the most: (across, down, held, cells)."""
     best: tuple[tuple[int, int], str, str, list[Point]] | None = None
     for one, other in combinations(findings.run.spec.matrix.space.names, 2):
-        for inside in _alike_but(cells, one, other):
-            score = (len({findings.by_cell[cell].ending for cell in inside}), len(inside))
+        for inside in alike_but(cells, (one, other)):
+            score = (len(set(map(findings.endings.get, inside))), len(inside))
             if _vary(one, inside) and _vary(other, inside) and (best is None or score > best[0]):
                 best = (score, one, other, inside)
     if best is None:
         return None
     _, one, other, inside = best
     across, down = (one, other) if _vary(one, inside) >= _vary(other, inside) else (other, one)
-    others = [assignment(name, v) for name, v in inside[0] if name not in (across, down) and _vary(name, cells)]
+    others: list[str] = []
+    for name, value in inside[0]:
+        if name not in (across, down) and _vary(name, cells):
+            others.append(assignment(name, value))
     return across, down, listed(others), inside
-
-
-def _alike_but(cells: Sequence[Point], one: str, other: str) -> Iterable[list[Point]]:
-    """Each set of cells that differ in nothing but these two axes."""
-
-    def rest(cell: Point) -> tuple[tuple[str, Value], ...]:
-        return tuple(setting for setting in cell if setting[0] not in (one, other))
-
-    return grouped(cells, rest).values()
 
 
 def _vary(name: str, cells: Sequence[Point]) -> int:
     """How many values of an axis these cells have, where more than one; else 0."""
-    values = {cell.get(name) for cell in cells}
+    values = _present(name, cells)
     return len(values) if len(values) > 1 else 0
+
+
+def _present(name: str, cells: Sequence[Point]) -> set[Value]:
+    return {cell.get(name) for cell in cells}
 
 
 def tone(trials: TrialSet) -> str:
@@ -113,14 +110,14 @@ def _box(axes: Axes, trials: TrialSet, *, x: float, y: float) -> None:
     line, width = EDGES[colour]
     edge = {"linestyle": line, "linewidth": width}
     box(axes, x - 0.46, y - 0.44, 0.92, 0.88, fill=COLOURS[colour], alpha=0.3, edge=edge)
-    kind = Counter(trial.verdict.kind for trial in trials).most_common(1)[0][0]
+    kind = trials.kind_counts.most_common(1)[0][0]
     word = SHORT.get(kind, WORDS[colour]) if colour != "good" else WORDS["good"]
     axes.text(x, y + 0.14, word, ha="center", va="center", fontsize=8.5, weight="bold")
     axes.text(x, y - 0.2, f"{trials.bad or trials.good}/{len(trials)}", ha="center", va="center", fontsize=7.5)
 
 
 def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value]:
-    present = {cell.get(name) for cell in cells}
+    present = _present(name, cells)
     return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in present]
 
 

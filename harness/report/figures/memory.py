@@ -10,6 +10,7 @@ from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, w
 from harness.report.stacks import rank_name
 from harness.report.subject import subject_evidence
 from harness.report.text import listed, size
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,40 +44,44 @@ def _curves(record: TrialRecord, evidence: Evidence) -> dict[str, list[tuple[flo
             curves.setdefault(f"GPU {sample.index}, all processes", []).append(
                 (sample.t_s, sample.memory_used_bytes / MIB)
             )
-    return {name: sorted(points) for name, points in curves.items() if len(points) > 2}
+    long: dict[str, list[tuple[float, float]]] = {}
+    for name, points in curves.items():
+        if len(points) > 2:
+            long[name] = sorted(points)
+    return long
 
 
 def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: Callable[[str], str]) -> Figure:
     with drawing(2.3) as (canvas, axes):
+        highest = 0.0
+        parts: list[str] = []
         for number, (name, points) in enumerate(curves.items()):
             colour = COLOURS[("good", "bad", "slow", "unsure")[number % 4]]
-            axes.plot(
-                *zip(*points, strict=True), color=colour, linestyle=LINES[number % 4], linewidth=1.8, marker=".",
-                label=name,
-            )  # fmt: skip
-        axes.set_ylim(0, 1.25 * max(m for points in curves.values() for _, m in points))
+            times_s, sizes = zip(*points, strict=True)
+            axes.plot(times_s, sizes, color=colour, linestyle=LINES[number % 4], linewidth=1.8, marker=".", label=name)
+            highest = max(highest, *sizes)
+            parts.append(f"{name} from {size(int(sizes[0] * MIB))} to {size(int(sizes[-1] * MIB))}")
+        axes.set_ylim(0, 1.25 * highest)
         axes.set_xlabel("seconds since the start of the trial")
         axes.set_ylabel("MiB")
         axes.legend(loc="lower left")
-        text = listed(
-            f"{name} from {size(int(p[0][1] * MIB))} to {size(int(p[-1][1] * MIB))}" for name, p in curves.items()
-        )
-        alt = f"Memory over time at {where}: {text}."
+        alt = f"Memory over time at {where}: {listed(parts)}."
         return finish(canvas, name="memory", title="Memory over time", alt=alt, section="failures", hide=hide)
 
 
 def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     axis = findings.run.axis
     points = _points(findings)
-    values = [value for value, _, _ in points]
+    values, sizes, _ = zip(*points, strict=True) if points else ((), (), ())
     if len(set(values)) < 3:
         return None
+    by_end = grouped(points, lambda point: point[2])
     with drawing(2.3) as (canvas, axes):
         for has_passed, marker, label in ((True, "o", "passed"), (False, "x", "did not pass")):
-            dots = [(v, m) for v, m, ok in points if ok is has_passed]
-            if dots:
-                axes.scatter(*zip(*dots, strict=True), marker=marker, s=26, color=INK, linewidths=1.4, label=label)
-        axes.set_ylim(0, 1.25 * max(m for _, m, _ in points))
+            if has_passed in by_end:
+                xs, ys, _ = zip(*by_end[has_passed], strict=True)
+                axes.scatter(xs, ys, marker=marker, s=26, color=INK, linewidths=1.4, label=label)
+        axes.set_ylim(0, 1.25 * max(sizes))
         whole_ticks(axes, values)
         axes.set_xlabel(axis.name)
         axes.set_ylabel("peak memory, MiB")

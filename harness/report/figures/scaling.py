@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from harness.core.fit import at_least, fit_line, medians, student_t, times_beyond
@@ -23,21 +24,22 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     if findings.is_line:
         fit = run.boundary.fit if run.boundary else None
         return draw(fit, axis=run.axis.name, hide=hide) if fit else None
-    axis_fit = next((f for f in findings.answer.fits if "seconds" in f.fit.quantity), None)
-    return draw(axis_fit.fit, axis=axis_fit.axis, hide=hide) if axis_fit else None
+    for axis_fit in findings.answer.fits:
+        if "seconds" in axis_fit.fit.quantity:
+            return draw(axis_fit.fit, axis=axis_fit.axis, hide=hide)
+    return None
 
 
 def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = "scaling") -> Figure:
     """Points, line, band; predicted values are open diamonds on the dashed part of the line."""
     xs, last = sorted(dict((*fit.points, *fit.predicted))), fit.sizes[-1]
     grid = [xs[0] + (xs[-1] - xs[0]) * i / 40 for i in range(41)]
-    solid = [x for x in grid if x <= last]
+    solid, beyond = grid[: bisect_right(grid, last)], grid[bisect_left(grid, last) :]
     band = _band(fit, solid) if fit.law in ("", "n") else []  # a line's band holds for a line, where it was measured
     with drawing(2.7) as (canvas, axes):
         if band:
             low, high = zip(*band, strict=True)
             axes.fill_between(solid, low, high, color=COLOURS["good"], alpha=0.2, linewidth=0, label="95 % of the line")
-        beyond = [x for x in grid if x >= last]
         axes.plot(solid, _along(fit, solid), color=COLOURS["good"], linewidth=1.8)
         axes.plot(beyond, _along(fit, beyond), color=COLOURS["good"], linewidth=1.4, linestyle="--")
         axes.scatter(*zip(*fit.points, strict=True), s=18, color=INK, zorder=3, label="measured")

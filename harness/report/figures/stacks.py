@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from harness.reading.frames import bare, deciding_thread, python_frames, telling_frame
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
-from harness.report.stacks import deciding_sample, place
+from harness.report.stacks import deciding_sample, deciding_stack, place
 from harness.report.subject import subject_evidence
 from harness.report.text import count, listed
-from harness.report.tried import grouped
+from harness.report.tried import grouped, latest_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,8 +65,8 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
 def _path(thread: ThreadStack) -> tuple[Frame, ...]:
     """The calls from the outside in, without those that only pass a call on."""
     telling = telling_frame(thread)
-    frames = [frame for frame in python_frames(thread) if frame is telling or bare(frame) not in WRAPPERS]
-    return tuple(reversed(frames))
+    calls = reversed(python_frames(thread))
+    return tuple(frame for frame in calls if frame is telling or bare(frame) not in WRAPPERS)
 
 
 def _innermost(paths: Sequence[tuple[Frame, ...]]) -> list[tuple[Frame, ...]]:
@@ -80,17 +80,22 @@ def _shared(paths: Sequence[tuple[Frame, ...]]) -> int:
     """How many of the outermost calls are the same in all."""
     same = 0
     for frames in zip(*paths, strict=False):
-        if len({(bare(f), f.file) for f in frames}) > 1:
+        if len(set(map(_call, frames))) > 1:
             break
         same += 1
     return same
 
 
+def _call(frame: Frame) -> tuple[str, str]:
+    """What is called there, on whatever line."""
+    return bare(frame), frame.file
+
+
 def columns(evidence: Evidence, verdict: Verdict) -> tuple[list[ThreadStack], str]:
     """The stacks to compare: the deciding thread of every rank, or every thread of the only rank."""
-    latest = {sample.rank: sample for sample in sorted(evidence.stacks, key=lambda s: (s.native, s.t_s))}
+    latest = latest_of_each(evidence.stacks, lambda sample: sample.rank, by=lambda sample: (sample.native, sample.t_s))
     if len(latest) > 1:
-        return _of_python(deciding_thread(latest[rank]) for rank in sorted(latest)), "rank"
+        return _of_python(map(deciding_thread, latest)), "rank"
     sample = deciding_sample(evidence, verdict)
     return _of_python(sample.threads if sample else ()), "thread"
 
@@ -103,7 +108,7 @@ def _of_python(threads: Iterable[ThreadStack | None]) -> list[ThreadStack]:
 def _boxes(
     axes: Axes, paths: Sequence[tuple[Frame, ...]], telling: set[Frame | None], *, left: float, depth: int, total: int
 ) -> None:
-    groups = grouped(filter(None, paths), lambda path: (bare(path[0]), path[0].file))
+    groups = grouped(filter(None, paths), lambda path: _call(path[0]))
     for inside in groups.values():
         frame, wide = inside[0][0], len(inside)
         is_telling = frame in telling
@@ -121,9 +126,8 @@ def _boxes(
 
 
 def _deciding(evidence: Evidence, verdict: Verdict) -> Frame | None:
-    sample = deciding_sample(evidence, verdict)
-    thread = deciding_thread(sample) if sample else None
-    return telling_frame(thread) if thread else None
+    decides = deciding_stack(evidence, verdict)
+    return telling_frame(decides[1]) if decides else None
 
 
 def _label(frame: Frame, *, room: int, line: int) -> str:
@@ -131,12 +135,16 @@ def _label(frame: Frame, *, room: int, line: int) -> str:
     file = frame.file.rpartition("/")[2]
     names = [f"{frame.function} ({file}:{line})", f"{frame.function}:{line}"] if line else []
     names = [*([place(frame)] if line else []), *names, frame.function, frame.function.rpartition(".")[2]]
-    start = f"{names[-1][: max(room - 1, 1)]}…"
-    return next((name for name in names if len(name) <= room), start)
+    for name in names:
+        if len(name) <= room:
+            return name
+    return f"{names[-1][: max(room - 1, 1)]}…"
 
 
 def _alt(paths: Sequence[tuple[Frame, ...]], telling: Sequence[Frame | None], unit: str) -> str:
-    where = Counter(place(frame) if frame else "an unnamed place" for frame in telling)
+    where: Counter[str] = Counter()
+    for frame in telling:
+        where[place(frame) if frame else "an unnamed place"] += 1
     shared = _shared(paths)
     text = listed(f"{count(n, unit)} in {name}" for name, n in where.most_common())
     common = f" They share the outermost {count(shared, 'call')}." if len(paths) > 1 and shared else ""

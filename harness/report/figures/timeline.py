@@ -56,13 +56,14 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
     is_stuck = record.verdict.kind is Kind.HANG
     start = max(0.0, stall - max(0.25 * (end - stall), 0.3)) if is_stuck else 0.0
     with drawing(1.25 + 0.36 * len(ranks)) as (canvas, axes):
+        names: list[str] = []
         for row, rank in enumerate(ranks):
             _row(axes, spans_of(marks[rank], end=end), y=-row, start=start, width=end - start)
+            names.append(rank_name(rank, record, evidence))
         axes.set_xlim(start, end + 0.02 * (end - start))
         _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
         axes.set_ylim(-len(ranks) - 0.45, 0.6)
-        names = [*(rank_name(rank, record, evidence) for rank in ranks), "harness"]
-        axes.set_yticks([*range(0, -len(ranks), -1), -len(ranks) + 0.05], names)
+        axes.set_yticks([*range(0, -len(ranks), -1), -len(ranks) + 0.05], [*names, "harness"])
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds since the start of the trial")
@@ -78,8 +79,10 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
 
 def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
     """The marks of each rank, oldest first; ranks that left none are not there."""
-    marks = [mark for facts in evidence.ranks for mark in facts.heartbeats] or list(evidence.heartbeats)
-    return grouped(sorted(marks, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
+    marks: list[Heartbeat] = []
+    for facts in evidence.ranks:
+        marks += facts.heartbeats
+    return grouped(sorted(marks or evidence.heartbeats, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
 
 
 def spans_of(marks: Sequence[Heartbeat], *, end: float) -> list[Span]:
@@ -123,16 +126,20 @@ def _silence(span: Span, *, room: float) -> str:
     """As much of the sentence as fits into this share of the width."""
     silent = f"silent {seconds(span.end - span.start)}"
     whole = f"{silent} in {span.phase}" if span.phase else silent
-    return next((text for text in (whole, silent, seconds(span.end - span.start)) if len(text) < 52 * room), "")
+    for text in (whole, silent, seconds(span.end - span.start)):
+        if len(text) < 52 * room:
+            return text
+    return ""
 
 
 def _looks(axes: Axes, evidence: Evidence, outcome: Outcome, *, y: float) -> None:
     """When stacks were taken, and below it when we ended the trial."""
     room = axes.get_xlim()
+    times: list[float] = []
     for sample in evidence.stacks:
         axes.plot(sample.t_s, y, marker="v", color=INK, markersize=5)
-    if evidence.stacks:
-        times = [sample.t_s for sample in evidence.stacks]
+        times.append(sample.t_s)
+    if times:
         _beside(axes, "stacks taken", first=min(times), last=max(times), y=y, room=room)
     for t_s, name, _ in outcome.cleanup.signals[:1]:
         axes.plot(t_s, y - 0.45, marker="x", color=INK, markersize=6)
@@ -156,5 +163,7 @@ def _alt(record: TrialRecord, evidence: Evidence, last: dict[int, float]) -> str
         name, silent_s = rank_name(rank, record, evidence), end - last[rank]
         parts.append(f"{name} last heard of at {seconds(last[rank])}, then silent for {seconds(silent_s)}")
     stacks = f" Stacks were taken at {listed(seconds(s.t_s) for s in evidence.stacks)}." if evidence.stacks else ""
-    signals = "".join(f" We sent {name} at {seconds(t_s)}." for t_s, name, _ in record.outcome.cleanup.signals[:1])
+    signals = ""
+    for t_s, name, _ in record.outcome.cleanup.signals[:1]:
+        signals = f" We sent {name} at {seconds(t_s)}."
     return f"{record.trial.point}: {listed(parts, most=8)}.{stacks}{signals} The trial ended at {seconds(end)}."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.report.asked import answers
 from harness.report.render.json import first_screen
+from harness.report.tried import kind_counts
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def render(report: Report, run_dir: Path) -> str:
 def data(report: Report, run_dir: Path) -> dict[str, Any]:
     """The findings as JSON-ready data: the answer, counts by verdict, a row for each trial, figures."""
     run, trials = report.run, report.findings.trials
-    counts = Counter(trial.verdict.kind.value for trial in trials)
+
     return {
         **first_screen(report),
         "schema": SCHEMA,
@@ -37,7 +37,7 @@ def data(report: Report, run_dir: Path) -> dict[str, Any]:
         "started_at": run.started_at,
         "ended": run.ended,
         "seconds": round(run.seconds, 1),
-        "counts": dict(sorted(counts.items())),
+        "counts": dict(sorted(kind_counts(run.records).items())),
         "trials": [_row(trial.number, trial.record, run, run_dir) for trial in trials],
         "figures": [{"name": f.name, "alt": f.alt} for f in report.figures],
         "drawn_with": drawn_with(),

@@ -91,13 +91,11 @@ def _of_cells(findings: Findings) -> list[TestCase]:
 
 
 def _of_result(result: CellResult, trials: TrialSet) -> TestCase:
-    wrong = [trial for trial in trials if trial.verdict.kind is not Kind.PASS]
+    wrong = tuple(trial for trial in trials if trial.verdict.kind is not Kind.PASS)
     outcome, why = _outcome(result, wrong)
     if outcome in ("", "skipped"):
-        wrong = []
-    return TestCase(
-        group="cell", name=result.name, seconds=trials.seconds, outcome=outcome, why=why, wrong=tuple(wrong)
-    )
+        wrong = ()
+    return TestCase(group="cell", name=result.name, seconds=trials.seconds, outcome=outcome, why=why, wrong=wrong)
 
 
 def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:

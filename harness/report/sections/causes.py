@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
@@ -20,7 +21,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     search = findings.answer.minimised or findings.answer.explored
     if search is None:
         return None
-    parts = [md(search.because), *(_of_cause(i, cause) for i, cause in enumerate(search.causes, start=1))]
+    parts = [md(search.because), *starmap(_of_cause, enumerate(search.causes, start=1))]
     return Block(title="What the failure needs", markdown="\n\n".join(filter(None, parts)))
 
 

@@ -32,10 +32,13 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
         return _without_answer(findings)
     expects = bool(findings.run.spec.matrix.expect)
     bad, unclear = CellStatus.UNEXPECTED, CellStatus.INCONCLUSIVE
-    words = [str(group.first.verdict) for group in findings.groups]  # the one that is spoken of first
+    words = findings.group_words  # the one that is spoken of first
 
     def urgency(row: CellResult) -> tuple[bool, bool, bool, int]:
-        first = min((words.index(word) for word, _ in row.seen if word in words), default=len(words))
+        first = len(words)
+        for word, _ in row.seen:
+            if word in words:
+                first = min(first, words.index(word))
         return row.met is not bad, not row.count.bad, row.met is not unclear, first
 
     first = tuple(sorted(results, key=urgency))
@@ -74,8 +77,8 @@ def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
         head += ["expected", ""]
     body = [_row(row, expects=expects) for row in rows]
     if any(line[-1] for line in body):
-        head.append("why")
-    return table(head, (line[: len(head)] for line in body), right=(2,))
+        return table([*head, "why"], body, right=(2,))
+    return table(head, (line[:-1] for line in body), right=(2,))
 
 
 def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
@@ -92,6 +95,6 @@ def _without_answer(findings: Findings) -> Block | None:
         return None
     rows: list[tuple[object, ...]] = []
     for cell, trials in by_cell.items():
-        verdicts = listed(record.verdict for record in trials.records)
+        verdicts = listed(trial.verdict for trial in trials)
         rows.append((code(findings.name_of(cell)), md(verdicts), len(trials)))
     return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))

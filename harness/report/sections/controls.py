@@ -41,18 +41,16 @@ def _row(findings: Findings, name: str, trials: TrialSet) -> tuple[object, ...]:
 def differences(failed: Trial, control: Trial) -> list[str]:
     """Every setting in which the control differs from the failing trial, wanted or not: ``name: before -> after``."""
     old, new = _settings(failed), _settings(control)
-    return [
-        f"{name}: {old.get(name)} -> {new.get(name)}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
+    changed: list[str] = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            changed.append(f"{name}: {before} -> {after}")
+    return changed
 
 
 def _settings(trial: Trial) -> dict[str, Any]:
-    return {
-        **leaves(trial.config),
-        **{f"env {name}": value for name, value in trial.env},
-        "fault": str(trial.fault or "none"),
-        "code": trial.code,
-        "machine": trial.machine,
-    }
+    settings = leaves(trial.config)
+    for name, value in trial.env:
+        settings[f"env {name}"] = value
+    return settings | {"fault": str(trial.fault or "none"), "code": trial.code, "machine": trial.machine}

@@ -36,15 +36,10 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     reports = related(findings, run_dir)
     if not reports:
         return None
-    rows = [
-        (
-            code(folder),
-            md(other.get("started_at", "")[:16].replace("T", " ")),
-            md(other.get("answer", "")),
-            _differs(mine, other),
-        )
-        for folder, other in sorted(reports, key=lambda item: item[1].get("started_at", ""), reverse=True)[:MOST]
-    ]
+    rows: list[tuple[str, ...]] = []
+    for folder, other in sorted(reports, key=lambda item: item[1].get("started_at", ""), reverse=True)[:MOST]:
+        when = other.get("started_at", "")[:16].replace("T", " ")
+        rows.append((code(folder), md(when), md(other.get("answer", "")), _differs(mine, other)))
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))
 
 
@@ -58,11 +53,12 @@ def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]
     if path.is_file():
         return [(folder, other) for folder, other in json.loads(path.read_text(encoding="utf-8"))]
     mine = claims_of(findings)
-    return [
-        (folder, other)
-        for folder, other in _others(run_dir)
-        if other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"] and _related(mine, other)
-    ]
+    reports: list[tuple[str, dict[str, Any]]] = []
+    for beside in sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}")):
+        other = object_at(beside)
+        if beside.parent != run_dir and _is_before(mine, other) and _related(mine, other):
+            reports.append((beside.parent.name, other))
+    return reports
 
 
 def claims_of(findings: Findings) -> dict[str, Any]:
@@ -75,6 +71,11 @@ def claims_of(findings: Findings) -> dict[str, Any]:
     run = findings.run
     boundary = run.boundary
     every = run.records
+    signatures: set[str] = set()
+    taken_from: set[str] = set()
+    for record in every:
+        signatures |= {record.verdict.signature} if record.verdict.signature else set()
+        taken_from |= {record.run} if record.run else set()
     answer = headline(findings) if findings.is_line else campaign_headline(findings)
     question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
@@ -93,9 +94,9 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "finding": boundary.finding.value if boundary else "",
         "last_good": boundary.last_good if boundary else None,
         "first_bad": boundary.first_bad if boundary else None,
-        "signatures": sorted({r.verdict.signature for r in every if r.verdict.signature}),
-        "kinds": sorted({str(r.verdict) for r in every}),
-        "taken_from": sorted({r.run for r in every if r.run}),
+        "signatures": sorted(signatures),
+        "kinds": sorted(verdicts(every)),
+        "taken_from": sorted(taken_from),
     }
 
 
@@ -105,9 +106,8 @@ def _verdicts(findings: Findings) -> str:
     return next(iter(counts)) if len(counts) == 1 else verdict_counts(findings.run.records)
 
 
-def _others(run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
-    beside = sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}"))
-    return [(path.parent.name, object_at(path)) for path in beside if path.parent != run_dir]
+def _is_before(mine: dict[str, Any], other: dict[str, Any]) -> bool:
+    return other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"]
 
 
 def _related(mine: dict[str, Any], other: dict[str, Any]) -> bool:

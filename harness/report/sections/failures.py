@@ -35,11 +35,10 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def _along(findings: Findings, run_dir: Path) -> list[str]:
-    groups = findings.groups
-    parts = [
-        in_full(run_dir, group, name=at(findings, group.value), total=len(findings.at_value(group.value)))
-        for group in groups[:IN_FULL]
-    ]
+    groups, parts = findings.groups, list[str]()
+    for group in groups[:IN_FULL]:
+        here = findings.at_value(group.value)
+        parts.append(in_full(run_dir, group, name=at(findings, group.value), total=len(here)))
     if groups[IN_FULL:]:
         parts.append("### Others\n\n" + in_short(groups[IN_FULL:], where=findings.run.axis.name))
     return parts
@@ -47,12 +46,11 @@ def _along(findings: Findings, run_dir: Path) -> list[str]:
 
 def _of_cells(findings: Findings, run_dir: Path) -> list[str]:
     """The first cell of every kind of failure in full, the others in one line each."""
-    groups = findings.groups
-    first = _first_of_each(groups)
-    parts = [
-        in_full(run_dir, group, name=str(group.value), total=len(findings.by_cell[group.first.cell])) for group in first
-    ]
-    rest = tuple(group for group in groups if group not in first)
+    first, parts = _first_of_each(findings.groups), list[str]()
+    for group in first:
+        here = findings.by_cell[group.first.cell]
+        parts.append(in_full(run_dir, group, name=str(group.value), total=len(here)))
+    rest = tuple(group for group in findings.groups if group not in first)
     if rest:
         parts.append(f"### Others\n\n{in_short(rest[:IN_SIGHT], where='cell')}")
     if rest[IN_SIGHT:]:

@@ -12,6 +12,7 @@ from harness.report.facts import raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from harness.core.space import Bundle, Factor
@@ -38,43 +39,43 @@ def _whole(findings: Findings) -> str:
     return details(varied, fence(config, "json"))
 
 
-def _settings(findings: Findings) -> list[tuple[str, str]]:
+def _settings(findings: Findings) -> Iterator[tuple[str, str]]:
     """Each thing that was the same in every trial; an empty text for what there is nothing to say of."""
-    run = findings.run
-    spec, matrix, limits = run.spec, run.spec.matrix, run.spec.matrix.limits
+    spec, matrix, limits = findings.run.spec, findings.run.spec.matrix, findings.run.spec.matrix.limits
     env = [(f"env {name}", code(value)) for name, value in matrix.base.env]
-    by_hand = {"startup": limits.startup_s, "stall": limits.stall_s, "total": limits.total_s}
     bad = md(", ".join(spec.bad_kinds)) if spec.bad_kinds else "the first kind of failure that shows up"
-    return [
-        ("target", code(matrix.target)),
-        ("command", code(" ".join(matrix.command)) if matrix.command else ""),
-        *((name, code(value)) for name, value in matrix.base.config),
-        *(() if findings.is_line else env),
-        ("planted fault", code(matrix.fault) if matrix.fault else "none"),
-        ("counts as failing", bad if findings.is_line else ""),
-        ("started by", md(spec.executor)),
-        ("seed", str(spec.seed)),
-        *(env if findings.is_line else ()),
-        *((f"{name} limit", seconds(value)) for name, value in by_hand.items() if value is not None),
-        *(("rule", md(rule)) for rule in matrix.space.rules),
-    ]
+    yield "target", code(matrix.target)
+    yield "command", code(" ".join(matrix.command)) if matrix.command else ""
+    for name, value in matrix.base.config:
+        yield name, code(value)
+    yield from () if findings.is_line else env
+    yield "planted fault", code(matrix.fault) if matrix.fault else "none"
+    yield "counts as failing", bad if findings.is_line else ""
+    yield "started by", md(spec.executor)
+    yield "seed", str(spec.seed)
+    yield from env if findings.is_line else ()
+    for name, limit_s in (("startup", limits.startup_s), ("stall", limits.stall_s), ("total", limits.total_s)):
+        yield f"{name} limit", "" if limit_s is None else seconds(limit_s)
+    for rule in matrix.space.rules:
+        yield "rule", md(rule)
 
 
 def _axes(findings: Findings) -> str:
     """The axes, with what each value does."""
-    rows = (
-        (code(f.name), md(listed(f.axis.values)), md(f.good), md(f.bad), _sets(f))
-        for f in findings.run.spec.matrix.space.factors
-    )
-    head = ("axis", "values", "baseline", "the other end", "each value sets")
-    return table(head, rows) if findings.run.spec.matrix.space.factors else ""
+    rows: list[tuple[str, ...]] = []
+    for factor in findings.run.spec.matrix.space.factors:
+        values = md(listed(factor.axis.values))
+        rows.append((code(factor.name), values, md(factor.good), md(factor.bad), _sets(factor)))
+    return table(("axis", "values", "baseline", "the other end", "each value sets"), rows) if rows else ""
 
 
 def _sets(factor: Factor) -> str:
-    texts = list(map(_bundle, factor.bundles))
-    return (
-        listed((f"{md(v)}: {text}" for v, text in zip(factor.axis.values, texts, strict=False) if text), most=6) or "-"
-    )
+    parts: list[str] = []
+    for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
+        text = _bundle(bundle)
+        if text:
+            parts.append(f"{md(value)}: {text}")
+    return listed(parts, most=6) or "-"
 
 
 def _bundle(bundle: Bundle) -> str:

@@ -10,7 +10,6 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.text import code, count, listed, md, seconds, table
-from harness.report.tried import grouped
 from harness.report.where import where
 from harness.report.words import at, of
 from harness.store.run_store import read_evidence
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from harness.report.findings import Findings
     from harness.report.tried import TrialSet
 
+
+AGAINST = (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT)
 
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 
@@ -133,23 +134,12 @@ def of_axes(findings: Findings) -> list[str]:
 
 def _of_pairs(findings: Findings) -> str:
     """Every axis with the cells that differ in nothing else, slow ones too."""
-    cells = findings.by_cell
-
-    def example(one: Point, other: Point, axis: str) -> str:
-        ends = (f"{assignment(axis, cell.get(axis))} {cells[cell].ending}" for cell in (one, other))
-        return md(" and ".join(ends))
-
-    rows = (
-        (
-            code(pairs.axis),
-            pairs.total,
-            len(pairs.alike),
-            len(pairs.different),
-            len(pairs.incomparable),
-            example(*(pairs.different or pairs.alike or pairs.incomparable)[0], pairs.axis),
-        )
-        for pairs in sorted(findings.pairs, key=lambda pairs: -len(pairs.different))
-    )
+    rows: list[tuple[object, ...]] = []
+    for pairs in sorted(findings.pairs, key=lambda pairs: -len(pairs.different)):
+        one, other = (pairs.different or pairs.alike or pairs.incomparable)[0]
+        example = f"{_end(findings, one, pairs.axis)} and {_end(findings, other, pairs.axis)}"
+        alike, different, incomparable = len(pairs.alike), len(pairs.different), len(pairs.incomparable)
+        rows.append((code(pairs.axis), pairs.total, alike, different, incomparable, md(example)))
     body = table(
         ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example"),
         rows,
@@ -158,12 +148,18 @@ def _of_pairs(findings: Findings) -> str:
     return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 
+def _end(findings: Findings, cell: Point, axis: str) -> str:
+    return f"{assignment(axis, cell.get(axis))} {findings.endings[cell]}"
+
+
 def _of_failure(findings: Findings, failure: FailureTable) -> str:
-    by_axis = grouped(failure.axes, lambda verdict: verdict.axis)
+    by_axis: dict[str, dict[AxisFinding, AxisVerdict]] = {}
+    for verdict in failure.axes:
+        by_axis.setdefault(verdict.axis, {})[verdict.finding] = verdict
     in_pairs = {axis: _in_pairs(findings, axis, failure.failure) for axis in by_axis}
 
     def weight(axis: str) -> tuple[bool, bool]:
-        return (not any(v.finding is AxisFinding.IMPLICATED for v in by_axis[axis]), in_pairs[axis][0] == "-")
+        return (AxisFinding.IMPLICATED not in by_axis[axis], in_pairs[axis][0] == "-")
 
     rows = [_row(findings, axis, by_axis[axis], in_pairs[axis]) for axis in sorted(by_axis, key=weight)]
     head = f"**{md(failure.failure)}**, in {count(failure.cells, 'cell')} and {count(failure.trials, 'trial')}. "
@@ -184,24 +180,25 @@ def _where(findings: Findings, failure: FailureTable) -> str:
 
 def _in_pairs(findings: Findings, axis: str, failure: str) -> tuple[str, str]:
     """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
-    ends = {cell: trials.ending for cell, trials in findings.by_cell.items()}
-    pairs = findings.pairs_along(axis)
-    other = sum({ends[one], ends[two]} == {failure, "PASS"} for one, two in pairs.different)
-    alike = sum(ends[one] == failure for one, _ in pairs.alike)
+    ends, pairs = findings.endings, findings.pairs_along(axis)
+    other = alike = 0
+    for one, two in pairs.different:
+        other += {ends[one], ends[two]} == {failure, "PASS"}
+    for one, _ in pairs.alike:
+        alike += ends[one] == failure
     of_all = f"of {count(other + alike, 'pair')} that differ only here ended"
     return (f"{other} {of_all} differently" if other else "-", f"{alike} {of_all} alike" if alike else "-")
 
 
-def _row(findings: Findings, axis: str, verdicts: list[AxisVerdict], in_pairs: tuple[str, str]) -> tuple[str, ...]:
-    by_kind = {verdict.finding: verdict for verdict in verdicts}
-    for_, against = by_kind.get(AxisFinding.IMPLICATED), [
-        by_kind[f] for f in (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.INERT) if f in by_kind
-    ]  # fmt: skip
-    missing = by_kind.get(AxisFinding.UNTESTED)
+def _row(
+    findings: Findings, axis: str, by_kind: dict[AxisFinding, AxisVerdict], in_pairs: tuple[str, str]
+) -> tuple[str, ...]:
+    against = (_sentence(findings, by_kind[finding]) for finding in AGAINST if finding in by_kind)
+    for_, missing = by_kind.get(AxisFinding.IMPLICATED), by_kind.get(AxisFinding.UNTESTED)
     return (
         f"depends on {code(axis)}",
         _sentence(findings, for_) if for_ else in_pairs[0],
-        "; ".join(_sentence(findings, verdict) for verdict in against) or in_pairs[1],
+        "; ".join(against) or in_pairs[1],
         md(missing.because) if missing else "-",
         _decides(findings, axis, by_kind),
     )

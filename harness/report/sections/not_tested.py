@@ -87,12 +87,15 @@ def listed_steps(steps: tuple[NextStep, ...]) -> str:
     return "\n".join(items)
 
 
-def _coverage(findings: Findings, *, cells: int, product: int) -> str:
+def _coverage(findings: Findings, *, cells: int) -> str:
     """How many of the combinations were tried; those that the matrix's own rules forbid are no gap."""
     space = findings.run.spec.matrix.space
+    along = [factor.axis.values for factor in space.factors]
+    product = math.prod(map(len, along))
     if space.rules and product <= MOST_COMBINATIONS:
-        every = itertools.product(*(factor.axis.values for factor in space.factors))
-        allowed = sum(space.broken(zip(space.names, values, strict=True)) is None for values in every)
+        allowed = 0
+        for values in itertools.product(*along):
+            allowed += space.broken(zip(space.names, values, strict=True)) is None
         if allowed == cells:
             return (
                 f"All {count(cells, 'cell')} that the rules allow were tried; they forbid {product - allowed} others."
@@ -102,7 +105,7 @@ def _coverage(findings: Findings, *, cells: int, product: int) -> str:
 
 def _single_trials(findings: Findings) -> list[str]:
     """That what was run only once says nothing of how often it fails."""
-    once = sum(len(trials) == 1 for trials in findings.by_cell.values())
+    once = list(map(len, findings.by_cell.values())).count(1)
     if not once:
         return []
     if findings.is_single:
@@ -115,10 +118,8 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     """What a run over cells cannot say, a sentence each."""
     run = findings.run
     gaps: list[str] = []
-    space, cells = run.spec.matrix.space, findings.by_cell
-    product = math.prod(len(f.axis.values) for f in space.factors)
     if not findings.is_single:
-        gaps.append(_coverage(findings, cells=len(cells), product=product))
+        gaps.append(_coverage(findings, cells=len(findings.by_cell)))
     if findings.not_run:
         names = listed((result.name for result in findings.not_run), most=6)
         gaps.append(f"Asked for and not run: {md(names)}.")

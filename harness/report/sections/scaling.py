@@ -11,6 +11,7 @@ from harness.report.text import bullets, code, count, listed, md, seconds, table
 from harness.report.words import grows, other_settings, unit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from harness.core.boundary import ScalingFit
@@ -32,16 +33,14 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Time along the axis", markdown="\n\n".join(filter(None, parts)))
 
 
-def _others(findings: Findings, fit: ScalingFit) -> list[str]:
+def _others(findings: Findings, fit: ScalingFit) -> Iterator[str]:
     """What else was measured along the axis, one sentence each."""
-    run = findings.run
-    fits = run.boundary.fits if run.boundary else ()
-    return [
-        f"{other.quantity[0].upper()}{other.quantity[1:]}: {other.slope:.4g} more per {unit(findings)} "
-        f"(95 %: {other.slope_low:.4g} .. {other.slope_high:.4g}), R² = {other.r_squared:.3f}, power {power(other)}."
-        for other in fits
-        if other.quantity != fit.quantity
-    ]
+    boundary = findings.run.boundary
+    for other in boundary.fits if boundary else ():
+        if other.quantity != fit.quantity:
+            interval = f"(95 %: {other.slope_low:.4g} .. {other.slope_high:.4g})"
+            grows_by = f"{other.quantity[0].upper()}{other.quantity[1:]}: {other.slope:.4g} more per {unit(findings)}"
+            yield f"{grows_by} {interval}, R² = {other.r_squared:.3f}, power {power(other)}."
 
 
 def sentence(findings: Findings, fit: ScalingFit) -> str:

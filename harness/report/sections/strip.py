@@ -45,7 +45,8 @@ def text(findings: Findings, *, width: int = WIDTH) -> str:
         if lines[-1] and len(name) + len(lines[-1]) + len(item) > width:
             lines.append("")
         lines[-1] += item
-    return "\n".join((name if i == 0 else " " * len(name)) + line.rstrip() for i, line in enumerate(lines))
+    margin = " " * len(name)
+    return name + f"\n{margin}".join(map(str.rstrip, lines))
 
 
 def mark(cell: Cell) -> str:

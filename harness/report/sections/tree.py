@@ -103,11 +103,16 @@ def _moved(evidence: Evidence) -> TreeNode | None:
     windows = list(chain.from_iterable(map(quiet_windows, by_rank.values())))
     if not windows:
         return None
-    still = all(window.still for window in windows)
-    cpu = sum(window.cpu_s for window in windows)
-    watched = sum(window.seconds for window in windows)
-    ids = listed(dict.fromkeys(window.last for window in windows), most=3)
-    usage = f"{cpu:.2f} s CPU in {seconds(watched)}, {ids}"
+    still = True
+    cpu_s: list[float] = []
+    watched_s: list[float] = []
+    ids: dict[str, None] = {}
+    for window in windows:
+        still = still and window.still
+        cpu_s.append(window.cpu_s)
+        watched_s.append(window.seconds)
+        ids[window.last] = None
+    usage = f"{sum(cpu_s):.2f} s CPU in {seconds(sum(watched_s))}, {listed(ids, most=3)}"
     answer = "no, everything waits" if still else "yes"
     return TreeNode("Did anything move while nobody disturbed it?", answer, usage, "busy" if still else "waiting")
 
@@ -118,12 +123,16 @@ def _same(evidence: Evidence) -> TreeNode | None:
         thread = deciding_thread(sample)
         if thread:
             by_source.setdefault((sample.rank, sample.source, sample.native), []).append(thread)
-    repeated = [threads for threads in by_source.values() if len(threads) > 1]
-    if not repeated:
+    number, is_same = 0, True
+    for threads in by_source.values():
+        if len(threads) > 1:
+            number += len(threads)
+            is_same = is_same and _are_the_same(threads)
+    if not number:
         return None
-    samples = f"{count(sum(map(len, repeated)), 'sample')}: {listed(s.id for s in evidence.stacks)}"
+    samples = f"{count(number, 'sample')}: {listed(sample.id for sample in evidence.stacks)}"
     title = "Were the stacks the same each time?"
-    if all(map(_are_the_same, repeated)):
+    if is_same:
         return TreeNode(title, "yes, line by line", samples, "moving: slow or looping")
     return TreeNode(title, "no, they differ", samples, "stuck in one place")
 

@@ -35,7 +35,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     every = findings.trials
     if not every:
         return None
-    body = _along(findings, run_dir, every[:MOST]) if findings.is_line else _of_cells(findings, run_dir, every[:MOST])
+    body = _listed(findings, run_dir, every[:MOST])
     more = f"\n\n{len(every) - MOST} more are in the journal." if len(every) > MOST else ""
     folded = details(f"Every trial ({len(every)}), in the order of running", body + more)
     parts = [_counts(findings), folded] if findings.is_line else [folded]
@@ -48,19 +48,20 @@ def _counts(findings: Findings) -> str:
     return table(head, map(_row, cells), right=(0, 1, 2, 3, 5, 6))
 
 
-def _along(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
-    head = ("#", findings.run.axis.name, "why", "verdict", "seconds", "steps", "silent up to", "ended", "folder")
-    rows = ((t.number, md(findings.value_of(t)), *_summary(t), *_ended(t, run_dir)) for t in trials)
-    return table(head, rows, right=(0, 1, 4, 5, 6))
-
-
-def _of_cells(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
-    head = ("#", "cell", "why", "verdict", "seconds", "steps", "silent up to", "peak memory", "ended", "folder")
-    rows = (
-        (t.number, code(findings.name_of(t.record.trial.point)), *_summary(t), _peak(t), *_ended(t, run_dir))
-        for t in trials
-    )
-    return table(head, rows, right=(0, 4, 5, 6, 7))
+def _listed(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
+    """A row for each trial: along an axis with its value, over cells with its cell and its memory."""
+    head = ("why", "verdict", "seconds", "steps", "silent up to")
+    end = ("ended", "folder")
+    rows: list[tuple[object, ...]] = []
+    for trial in trials:
+        summary, ending = _summary(trial), _ended(trial, run_dir)
+        if findings.is_line:
+            rows.append((trial.number, md(findings.value_of(trial)), *summary, *ending))
+        else:
+            rows.append((trial.number, code(findings.name_of(trial.cell)), *summary, _peak(trial), *ending))
+    if findings.is_line:
+        return table(("#", findings.run.axis.name, *head, *end), rows, right=(0, 1, 4, 5, 6))
+    return table(("#", "cell", *head, "peak memory", *end), rows, right=(0, 4, 5, 6, 7))
 
 
 def _row(cell: Cell) -> tuple[object, ...]:

@@ -11,17 +11,17 @@ from harness.report.facts import steps_of
 from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
-from harness.report.stacks import deciding_sample, place, rank_name, shortened
+from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
 from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from harness.core.campaign import CellResult
-    from harness.core.evidence import Evidence, Frame, ThreadStack
+    from harness.core.evidence import Evidence, ThreadStack
     from harness.core.record import Run, TrialRecord
     from harness.report.build import Report
     from harness.report.findings import Findings
@@ -55,10 +55,12 @@ def of_run(report: Report) -> dict[str, Any]:
     records = run.records
     names = axes(run)
     detailed = _detailed(records)
-    trials = [
-        _trial(record, names=names) | (_evidence(record, report.run_dir, frames, stacks) if i in detailed else {})
-        for i, record in enumerate(records)
-    ]
+    trials: list[dict[str, Any]] = []
+    for place_in_run, record in enumerate(records):
+        trial = _trial(record, names=names)
+        if place_in_run in detailed:
+            trial |= _evidence(record, report.run_dir, frames, stacks)
+        trials.append(trial)
     return {
         **first_screen(report),
         "id": run.id,
@@ -106,7 +108,8 @@ def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
     for at in sorted({*by_place, *results}, key=_order(findings.run, names)):
         trials = by_place.get(at, TrialSet())
         because = "" if trials else results[at].because
-        rows.append({"at": list(at), "trials": [t.number - 1 for t in trials], "because": because, **_counts(trials)})
+        places = [number - 1 for number in trials.numbers]
+        rows.append({"at": list(at), "trials": places, "because": because, **_counts(trials)})
     return rows
 
 
@@ -192,20 +195,26 @@ def _stretch(stretch: Stretch) -> list[Any]:
 
 def _samples(evidence: Evidence, frames: ValueTable, stacks: ValueTable) -> list[dict[str, Any]]:
     samples: list[dict[str, Any]] = []
-    ranks = {facts.pid: f"rank {facts.rank}" for facts in evidence.ranks}
+    ranks = rank_by_pid(evidence)
     for sample in sorted(evidence.stacks, key=lambda one: (one.t_s, one.rank)):
-        main = deciding_thread(sample)
-        threads = [_stack(thread, frames, stacks) for thread in sample.threads]
+        decides, main = deciding_thread(sample), 0
+        threads: list[int] = []
+        names: list[str] = []
+        for number, thread in enumerate(sample.threads):
+            threads.append(_stack(thread, frames, stacks))
+            names.append(thread.name or str(thread.tid))
+            if thread is decides:
+                main = number
         samples.append(
             {
                 "id": sample.id,
                 "t": round(sample.t_s, 3),
-                "who": ranks.get(sample.pid, f"process {sample.pid}"),
+                "who": f"rank {ranks[sample.pid]}" if sample.pid in ranks else f"process {sample.pid}",
                 "pid": sample.pid,
                 "source": sample.source,
                 "threads": threads,
-                "names": [thread.name or str(thread.tid) for thread in sample.threads],
-                "main": next((i for i, thread in enumerate(sample.threads) if thread is main), 0),
+                "names": names,
+                "main": main,
             }
         )
     return samples
@@ -213,8 +222,11 @@ def _samples(evidence: Evidence, frames: ValueTable, stacks: ValueTable) -> list
 
 def _stack(thread: ThreadStack, frames: ValueTable, stacks: ValueTable) -> int:
     """The number of a thread's stack: its frames' numbers from the innermost on, and which of them tells."""
-    telling = telling_frame(thread)
-    frames_shown: Iterable[Frame] = thread.frames[:DEEPEST]
-    numbers = tuple(frames.number(frame, [shortened(place(frame)), int(frame.native)]) for frame in frames_shown)
-    telling_index = next((i for i, frame in enumerate(thread.frames[:DEEPEST]) if frame is telling), -1)
-    return stacks.number((numbers, telling_index), [list(numbers), telling_index, max(len(thread.frames) - DEEPEST, 0)])
+    telling, telling_index = telling_frame(thread), -1
+    numbers: list[int] = []
+    for index, frame in enumerate(thread.frames[:DEEPEST]):
+        numbers.append(frames.number(frame, [shortened(place(frame)), int(frame.native)]))
+        if frame is telling and telling_index < 0:
+            telling_index = index
+    key = (tuple(numbers), telling_index)
+    return stacks.number(key, [numbers, telling_index, max(len(thread.frames) - DEEPEST, 0)])

@@ -11,13 +11,13 @@ from harness.store import layout
 from harness.store.shelf import list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
 def index(folder: Path, *, hide: Callable[[str], str]) -> str:
     """The page for the runs and bundles in ``folder``, newest first; links are relative to it."""
-    rows = sorted((*_runs(folder), *_bundles(folder)), key=lambda row: str(row["started"]), reverse=True)
+    rows = sorted(_rows(folder), key=lambda row: str(row["started"]), reverse=True)
     document = {
         "title": f"The runs in {folder.name or folder}/",
         "verdict": "",
@@ -29,9 +29,10 @@ def index(folder: Path, *, hide: Callable[[str], str]) -> str:
     return page(hidden(document, hide))
 
 
-def _runs(folder: Path) -> list[dict[str, Any]]:
-    return [
-        _row(
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The runs, then the bundles."""
+    for row in list_runs(folder):
+        yield _row(
             row.directory,
             started=row.started_at,
             question=row.question,
@@ -39,25 +40,16 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
             trials=row.trials,
             ended="cannot be read" if row.problem else row.ended,
         )
-        for row in list_runs(folder)
-    ]
-
-
-def _bundles(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"*/{layout.findings(folder).name}")):
         findings = object_at(path)
-        rows.append(
-            _row(
-                path.parent,
-                started=str(findings.get("started_at", "")),
-                question=str(findings.get("title", "")),
-                answer=str(findings.get("verdict", "")),
-                trials=len(findings.get("trials") or ()),
-                ended=str(findings.get("ended", "cannot be read")),
-            )
+        yield _row(
+            path.parent,
+            started=str(findings.get("started_at", "")),
+            question=str(findings.get("title", "")),
+            answer=str(findings.get("verdict", "")),
+            trials=len(findings.get("trials") or ()),
+            ended=str(findings.get("ended", "cannot be read")),
         )
-    return rows
 
 
 def _row(run: Path, *, started: str, question: str, answer: str, trials: int, ended: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from harness.report.viewer.data import of_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.core.record import Run
     from harness.report.build import Report
+    from harness.report.compare import Pair
     from harness.report.tried import TrialSet
 
 
@@ -34,29 +34,28 @@ def render(report: Report, *, hide: Callable[[str], str]) -> str:
         "answer": summary.answer,
         "planted": summary.planted,
         "runs": list(map(of_run, runs)),
-        "pairs": _pairs(before.run, report.run) if before else [],
+        "pairs": list(map(_pair, pairs(before.run, report.run))) if before else [],
     }
     return page(hidden(document, hide))
 
 
-def _pairs(before: Run, after: Run) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": pair.name,
-            "change": pair.change,
-            "changed": list(pair.changed),
-            "before": verdict_counts(pair.before.records),
-            "after": verdict_counts(pair.after.records),
-            "trials": [_worst(pair.before), _worst(pair.after)],
-        }
-        for pair in pairs(before, after)
-    ]
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "name": pair.name,
+        "change": pair.change,
+        "changed": list(pair.changed),
+        "before": verdict_counts(pair.before.records),
+        "after": verdict_counts(pair.after.records),
+        "trials": [_worst(pair.before), _worst(pair.after)],
+    }
 
 
 def _worst(trials: TrialSet) -> int | None:
     """The place in the run of the trial to look at: the first that did not pass, else the first; None without one."""
-    worst = next((trial for trial in trials if trial.record.answer is not Answer.GOOD), next(iter(trials), None))
-    return worst.number - 1 if worst else None
+    for trial in trials:
+        if trial.record.answer is not Answer.GOOD:
+            return trial.number - 1
+    return trials.first.number - 1 if trials else None
 
 
 def page(document: dict[str, Any]) -> str:

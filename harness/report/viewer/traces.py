@@ -131,18 +131,28 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
             f"{report.run.id}: no stack was taken in any of its trials, so there is no profile to write. "
             "Its marks are in --format perfetto."
         )
-    failed = (i for i, record in enumerate(report.run.records, 1) if record.verdict.kind is not Kind.PASS)
-    first = next(failed, 1)
-    active = next((i for i, one in enumerate(profiles) if one["name"].startswith(f"trial {first}: ")), 0)
     document = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": f"{report.run.id}: {report.title}",
         "exporter": _maker(),
-        "activeProfileIndex": active,
+        "activeProfileIndex": _active(report, profiles),
         "shared": {"frames": list(starmap(_location, frames))},
         "profiles": profiles,
     }
     return _text(document, hide)
+
+
+def _active(report: Report, profiles: list[dict[str, Any]]) -> int:
+    """The place of the profile to begin with: of the first trial that did not pass, where it has one."""
+    first = 1
+    for trial in report.findings.trials:
+        if trial.verdict.kind is not Kind.PASS:
+            first = trial.number
+            break
+    for place, profile in enumerate(profiles):
+        if profile["name"].startswith(f"trial {first}: "):
+            return place
+    return 0
 
 
 def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, name: str) -> list[dict[str, Any]]:
@@ -150,8 +160,9 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
     by_process = grouped(samples, lambda sample: (sample.rank, sample.pid))
     profiles: list[dict[str, Any]] = []
     for (rank, pid), of_process in sorted(by_process.items()):
-        threads = [thread for thread in map(deciding_thread, of_process) if thread and thread.frames]
-        if not threads:
+        threads = map(deciding_thread, of_process)
+        stacks = [_stack(thread, frames) for thread in threads if thread and thread.frames]
+        if not stacks:
             continue
         profiles.append(
             {
@@ -159,9 +170,9 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
                 "name": f"{name}: rank {rank}, process {pid}",
                 "unit": "none",
                 "startValue": 0,
-                "endValue": len(threads),
-                "samples": [_stack(thread, frames) for thread in threads],
-                "weights": [1] * len(threads),
+                "endValue": len(stacks),
+                "samples": stacks,
+                "weights": [1] * len(stacks),
             }
         )
     return profiles

@@ -67,10 +67,11 @@ def tracks(evidence: Evidence, *, end_s: float) -> tuple[Track, ...]:
     marks = by_rank(evidence)
     facts_by_rank = {facts.rank: facts for facts in evidence.ranks}
     every = evidence.heartbeats_total  # of a single process
-    return tuple(
-        _track(rank, marks.get(rank, []), facts=facts_by_rank.get(rank), every=every, end_s=end_s)
-        for rank in sorted({*marks, *facts_by_rank})
-    )
+    known_ranks: list[Track] = []
+    for rank in sorted({*marks, *facts_by_rank}):
+        facts = facts_by_rank.get(rank)
+        known_ranks.append(_track(rank, marks.get(rank, []), facts=facts, every=every, end_s=end_s))
+    return tuple(known_ranks)
 
 
 def _track(rank: int, marks: list[Heartbeat], *, facts: RankFacts | None, every: int, end_s: float) -> Track:
