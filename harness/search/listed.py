@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
 from harness.core.campaign import CellStatus
-from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
+from harness.search.tally import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from harness.core.campaign import CampaignAnswer
+    from harness.core.cause import CellCount
     from harness.core.point import Point
 
 
@@ -81,15 +82,7 @@ class Listed:
 
     def result(self) -> tuple[CellCount, ...]:
         """What was seen of each cell."""
-        return tuple(
-            CellCount(
-                cell=cell,
-                good=answers.count(Answer.GOOD),
-                bad=answers.count(Answer.BAD),
-                unresolved=answers.count(Answer.UNRESOLVED),
-            )
-            for cell, answers in self._answers.items()
-        )
+        return tuple(counted(cell, answers) for cell, answers in self._answers.items())
 
 
 def _count(number: int, noun: str) -> str:
