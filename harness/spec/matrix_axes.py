@@ -80,10 +80,11 @@ def selector_of(conditions: Mapping[str, Any], axes: Mapping[str, Axis]) -> Sele
         SpecError: an unknown axis or value, with the nearest, or a comparison that no value satisfies.
     """
     terms: list[tuple[str, tuple[Value, ...]]] = []
+    texts: list[str] = []
     for name, condition in conditions.items():
         terms.append((name, _selected(axis_of(name, axes), condition)))
-    text = ", ".join(f"{name}{_written(condition)}" for name, condition in conditions.items())
-    return Selector(terms=tuple(terms), text=text)
+        texts.append(f"{name}{_written(condition)}")
+    return Selector(terms=tuple(terms), text=", ".join(texts))
 
 
 def cell_of(settings: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Value]:
@@ -92,8 +93,9 @@ def cell_of(settings: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, 
     Raises:
         SpecError: an unknown axis or value, with the nearest.
     """
-    named = [axis_of(name, axes) for name in settings]
-    return {axis.name: value_of(axis, settings[axis.name]) for axis in named}
+    for name in settings:
+        axis_of(name, axes)
+    return {name: value_of(axes[name], value) for name, value in settings.items()}
 
 
 def axes_of(factors: Iterable[Factor]) -> dict[str, Axis]:
@@ -176,20 +178,20 @@ def _path(name: str, keys: Any, places: Mapping[str, Placeholder] | None) -> str
 
 
 def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
-    if apply is None:
-        bare = target != "nsa"
-        return tuple(Bundle(config=((axis.path, v),)) if bare else _config(axis.path, v) for v in axis.values)
-    kinds = ("arg", "env", "config", "python", "commit", "map")
-    keys = [kind for kind in kinds if getattr(apply, kind) is not None]
-    if len(keys) != 1:
-        raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(keys) or 'none'}")
-    if apply.map is not None:
-        return _mapped(axis, apply.map, target)
+    if apply is not None:
+        kinds = ("arg", "env", "config", "python", "commit", "map")
+        keys = [kind for kind in kinds if getattr(apply, kind) is not None]
+        if len(keys) != 1:
+            raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(keys) or 'none'}")
+        if apply.map is not None:
+            return _mapped(axis, apply.map, target)
     return tuple(_applied(axis, apply, value, target) for value in axis.values)
 
 
 def _applied(axis: Axis, apply: Any, value: Value, target: str) -> Bundle:
     """What one value of an axis does, where all of them do the same kind of thing."""
+    if apply is None:
+        return _config(axis.path, value) if target == "nsa" else Bundle(config=((axis.path, value),))
     if apply.config is not None:
         return bundle_of({apply.config: value}, {}, [], target=target)
     if apply.env is not None:
@@ -238,10 +240,13 @@ def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str]
         raise SpecError(f"the target nsa takes settings, not arguments such as {args[0]}; use apply: {{config: path}}")
     if config and target != "nsa":
         raise SpecError(f"only the target nsa has settings such as {next(iter(config))}; use arg, env or map")
+    settings: list[tuple[str, Value]] = []
+    for path, value in config.items():
+        settings += _config(path, value).config
     return Bundle(
         args=tuple(args),
         env=tuple((name, _text(value)) for name, value in env.items()),
-        config=tuple((path, value) for key, value_ in config.items() for path, value in _config(key, value_).config),
+        config=tuple(settings),
     )
 
 
