@@ -45,7 +45,7 @@ class Leases:
     @property
     def waiting(self) -> tuple[Demand, ...]:
         """Trials that were offered and not granted, oldest first."""
-        return tuple(self._waiting[id] for id in sorted(self._waiting))
+        return tuple(sorted(self._waiting.values(), key=lambda need: need.id))
 
     @property
     def running(self) -> tuple[Lease, ...]:

@@ -40,12 +40,14 @@ def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Pred
     sizes: list[float] = []
     totals: list[tuple[float, float]] = []
     silences: list[tuple[float, float]] = []
+    measured: list[Measurement] = []
     for record in passed:
-        size, measured = _number(record.trial.point.get(axis.name)), record.measurement
+        size = _number(record.trial.point.get(axis.name))
         sizes.append(size)
         totals.append((size, record.outcome.duration_s))
-        silences.append((size, measured.longest_silence_s))
-        fixed_s = min(fixed_s, measured.startup_s or 0.0)
+        silences.append((size, record.measurement.longest_silence_s))
+        measured.append(record.measurement)
+        fixed_s = min(fixed_s, record.measurement.startup_s or 0.0)
     total_s, total_high_s = estimate(totals, at=x, fixed_s=fixed_s)
     silence_s, silence_high_s = estimate(silences, at=x)
     return Prediction(
@@ -55,7 +57,7 @@ def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Pred
         silence_high_s=silence_high_s,
         basis=_basis(passed, axis, sizes),
         beyond=times_beyond(x, sizes),
-        node_s=node_seconds([r.measurement for r in passed]),
+        node_s=node_seconds(measured),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,13 +61,19 @@ def count_cells(space: Space) -> tuple[int, bool]:
     """
     total, exact = 1, True
     for names in _groups(space):
-        group = [factor for factor in space.factors if factor.name in names]
-        product = math.prod(len(factor.axis.values) for factor in group)
+        group: list[Factor] = []
+        product = 1
+        for factor in space.factors:
+            if factor.name in names:
+                group.append(factor)
+                product *= len(factor.axis.values)
         rules = [rule for rule in space.rules if rule.names & names]
         if rules and product > MOST_COUNTED:
             exact = False
         elif rules:
-            product = sum(1 for _ in valid(group, rules, {}))
+            product = 0
+            for _ in valid(group, rules, {}):
+                product += 1
         total *= product
     return total, exact
 

@@ -59,7 +59,7 @@ class Costs:
         if not self._passes:
             return
         typical = sorted((v, median(times)) for v, times in self._passes.items())
-        typical = [typical[i] for i in evenly(len(typical), most=MOST_POINTS)]
+        typical = evenly(typical, most=MOST_POINTS)
         slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(typical, 2)]
         self._slope = max(median(slopes), 0.0) if slopes else 0.0
         self._intercept = median(y - self._slope * x for x, y in typical)

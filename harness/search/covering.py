@@ -138,7 +138,7 @@ def _in_cell(space: Space, cell: Point, strength: int) -> Iterable[Combination]:
 
 
 def _gain(missing: Mapping[Combination, None], space: Space, cell: Point, strength: int) -> int:
-    return sum(combination in missing for combination in _in_cell(space, cell, strength))
+    return len(missing.keys() & _in_cell(space, cell, strength))
 
 
 def _cover(missing: dict[Combination, None], space: Space, cell: Point, strength: int) -> None:

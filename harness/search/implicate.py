@@ -233,10 +233,9 @@ def _p_false(bad: int, good: int) -> float:
 def _not_sufficient(factor: Factor, counts: Sequence[CellCount], *, chances: int) -> AxisVerdict | None:
     """A cell with the bad value that never failed, and would have if it failed as often as the others that have it."""
     bad = _with_value(factor, factor.bad, counts)
-    passing = [count for count in bad if not count.bad]
-    if factor.good == factor.bad or not passing:
+    count = max(bad, key=lambda c: (not c.bad, c.good), default=None)
+    if factor.good == factor.bad or count is None or count.bad:
         return None
-    count = max(passing, key=lambda c: c.good)
     failures, passes = _all_of(bad)
     others = CellCount(cell=count.cell, good=passes - count.good, bad=failures)
     if _p_value([(others, count)]) * len(bad) * chances > LEVEL:

@@ -33,11 +33,18 @@ class Ladder:
         low, high = dict(good), dict(bad)
         differing = [f for f in space.factors if low[f.name] != high[f.name]]
         self.factors = in_order(space, differing)
-        self.names = tuple(f.name for f in self.factors)
-        self._ways = tuple(_way(f.axis.type, f.axis.values, low[f.name], high[f.name]) for f in self.factors)
+        self._ways: list[tuple[Value, ...]] = []
         self._cells: dict[Levels, Point] = {}
-        self.bottom: Levels = (0,) * len(self.names)
-        self.top: Levels = tuple(len(way) - 1 for way in self._ways)
+        names: list[str] = []
+        top: list[int] = []
+        for factor in self.factors:
+            way = _way(factor.axis.type, factor.axis.values, low[factor.name], high[factor.name])
+            self._ways.append(way)
+            names.append(factor.name)
+            top.append(len(way) - 1)
+        self.names = tuple(names)
+        self.bottom: Levels = (0,) * len(names)
+        self.top: Levels = tuple(top)
 
     def value(self, position: int, level: int) -> Value:
         """The value of an axis at a level."""

@@ -83,9 +83,7 @@ class Growth:
     @property
     def others(self) -> tuple[str, ...]:
         """The other laws with a name that the points allow."""
-        named = dict.fromkeys(law.name for law in self.possible if law.is_named)
-        named.pop(self.law.name, None)
-        return tuple(named)
+        return tuple(law.name for law in self.possible if law.is_named and law.name != self.law.name)
 
     def limit(self, size: float, *, level: float = 0.95) -> float | None:
         """What one more value at ``size`` stays below, by every law that is possible; None where that says nothing.
@@ -94,7 +92,8 @@ class Growth:
         prediction. It holds if the same law goes on beyond the sizes measured.
         """
         limit = max(law.upper(size, points=len(self.points), level=level) for law in self.possible)
-        is_far = times_beyond(size, (x for x, _ in self.points)) > FAR_RATIO
+        largest, _ = max(self.points)
+        is_far = times_beyond(size, [largest]) > FAR_RATIO
         return None if is_far or limit > WIDEST * self.law.at(size) else limit
 
 
@@ -123,7 +122,8 @@ def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
 
 def straight(points: Sequence[Point]) -> Law | None:
     """The line through ``points`` with relative errors, whatever its sign; None where a cost is not above zero."""
-    if min(y for _, y in points) <= 0:
+    _, costs = zip(*points, strict=True)
+    if min(costs) <= 0:
         return None
     return fitted(points, name=LINE, grows=float, start_up=False)
 
@@ -157,7 +157,7 @@ def fitted(points: Sequence[Point], *, name: str, grows: Callable[[float], float
 
     With ``start_up`` it starts at zero or above and grows; None where the cost does not.
     """
-    costs = [y for _, y in points]
+    _, costs = zip(*points, strict=True)
     law = None
     for _ in range(ROUNDS):
         law = _weighted(points, name=name, grows=grows, costs=costs, start_up=start_up)

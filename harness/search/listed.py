@@ -29,11 +29,13 @@ class Listed:
     """
 
     def __init__(self, cells: Sequence[Point], *, passes: int, until_bad: bool = False) -> None:
-        self.cells = tuple(dict.fromkeys(cells))
         self.passes = passes
         self.until_bad = until_bad
         self.stopped = ""
-        self._answers: dict[Point, list[Answer]] = {cell: [] for cell in self.cells}
+        self._answers: dict[Point, list[Answer]] = {}
+        for cell in cells:
+            self._answers.setdefault(cell, [])
+        self.cells = tuple(self._answers)
         self._pass_s: list[float] = []
         self._fail_s: list[float] = []
 
@@ -75,7 +77,9 @@ class Listed:
 
     def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
         """``answer`` with how many cells came out in which way."""
-        counts = Counter(result.met for result in answer.cells)
+        counts: Counter[CellStatus] = Counter()
+        for result in answer.cells:
+            counts[result.met] += 1
         parts = [f"{counts[status]} {status}" for status in CellStatus if counts[status]]
         because = f"{len(answer.cells)} cells: {', '.join(parts)}" if parts else "no cell was selected"
         return replace(answer, because=because)

@@ -80,11 +80,16 @@ def _of_threshold(spec: CampaignSpec, answer: CampaignAnswer) -> list[tuple[Poin
 
 def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialRecord]) -> OwnCommand | None:
     here = of_cell(cell, records)
-    failed = [record for record in here if record.answer is Answer.BAD]
+    failed: list[TrialRecord] = []
+    again: list[Answer] = []
+    for record in here:
+        if record.answer is Answer.BAD:
+            failed.append(record)
+        if record.trial.role == AGAIN and record.verdict.kind is not Kind.INFRA:
+            again.append(record.answer)
     if not failed:
         return None
     line = _line(here[0].trial)
-    again = [r.answer for r in here if r.trial.role == AGAIN and r.verdict.kind is not Kind.INFRA]
     variants: list[Variant] = []
     for other in next_to:
         there = of_cell(other, records)

@@ -80,8 +80,10 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float
     interval of e (F test on the relative errors squared, three parameters) lies inside 0.1..4 and is at most
     ``WIDEST_INTERVAL`` wide.
     """
-    values = sorted({x for x, _ in points})
-    if len(values) < 4 or values[0] <= 0 or values[-1] < 4 * values[0] or min(y for _, y in points) <= 0:
+    if len(points) < 4:
+        return None
+    sizes, costs = zip(*points, strict=True)
+    if len(set(sizes)) < 4 or min(sizes) <= 0 or max(sizes) < 4 * min(sizes) or min(costs) <= 0:
         return None
     tried: list[tuple[float, float]] = []
     for exponent in EXPONENTS:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+T = TypeVar("T")
 
 MAX_PROBES = 24
 """Probes considered at once. More are thinned to this many, evenly; later questions refine the interval."""
@@ -49,7 +51,7 @@ def next_probe(
     """
     chosen: list[int] = []
     costs: list[float] = []
-    for i in evenly(len(probes), most=MAX_PROBES):
+    for i in evenly(range(len(probes)), most=MAX_PROBES):
         chosen.append(probes[i])
         costs.append(_rounded(pass_s[i]))
     edges = pairwise((unknown_below, *chosen, unknown_above))
@@ -58,9 +60,10 @@ def next_probe(
     return chosen[best]
 
 
-def evenly(n: int, *, most: int) -> Sequence[int]:
-    """At most ``most`` of the places 0 to ``n - 1``, the first and the last among them."""
-    return range(n) if n <= most else [round(i * (n - 1) / (most - 1)) for i in range(most)]
+def evenly(items: Sequence[T], *, most: int) -> Sequence[T]:
+    """At most ``most`` of ``items``, the first and the last among them."""
+    n = len(items)
+    return items if n <= most else [items[round(i * (n - 1) / (most - 1))] for i in range(most)]
 
 
 def _rounded(seconds: float) -> float:

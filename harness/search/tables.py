@@ -64,7 +64,9 @@ def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
 
 def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today: dt.date) -> tuple[CellResult, ...]:
     """Each of ``cells``, and any other that was run, held against what was expected of it."""
-    by_cell: dict[Point, list[TrialRecord]] = {cell: [] for cell in cells}
+    by_cell: dict[Point, list[TrialRecord]] = {}
+    for cell in cells:
+        by_cell.setdefault(cell, [])
     for record in facts.records:
         by_cell.setdefault(record.trial.point, []).append(record)
     for cell in facts.overrides:

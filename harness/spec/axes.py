@@ -129,8 +129,9 @@ def _products(name: str, item: str, low: float, high: float, factor: float) -> l
     while values[-1] < high and len(values) <= MOST_VALUES:
         values.append(values[-1] * factor)
     if values[-1] != high:
-        before = ", ".join(f"{v:g}" for v in values[-2:])
-        raise SpecError(f"axis {name!r}: {item} does not reach {high}; the steps nearest to it are {before}")
+        before, after = values[-2:]
+        near = f"{before:g}, {after:g}"
+        raise SpecError(f"axis {name!r}: {item} does not reach {high}; the steps nearest to it are {near}")
     return values
 
 

@@ -42,7 +42,7 @@ def at(place: str) -> Generator[None]:
 def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> Factor:
     """The axis called ``name`` as its keys in the file describe it; ``command`` is empty for our own trainer."""
     target = "command" if command else "nsa"
-    places = {place.name: place for place in placeholders(command)} if command else None
+    places = places_of(command) if command else None
     with at(lines.place("axes", name)):
         kind, values = AxisType(keys.type), _values(name, keys)
         where = "values" if keys.values is not None else "range"
@@ -55,6 +55,11 @@ def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> 
     with at(lines.place("axes", name, "apply")):
         bundles = _bundles(axis, keys.apply, target)
     return Factor(axis=axis, good=good, bad=bad, priority=keys.priority, bundles=bundles)
+
+
+def places_of(command: Sequence[str]) -> dict[str, Placeholder]:
+    """The places of a command line, by name."""
+    return {place.name: place for place in placeholders(command)}
 
 
 def value_of(axis: Axis, raw: Any) -> Value:
@@ -224,10 +229,16 @@ def _mapped(axis: Axis, table: Mapping[Any, Any], target: str) -> tuple[Bundle, 
         value = value_of(axis, texts.get(str(key), key) if plain else {"0": 0, "1": 1}.get(str(key), key))
         bundle = bundle_of(keys.config, keys.env, keys.args, target=target)
         by_value[value] = replace(bundle, python=keys.python, commit=keys.commit)
-    missing = [word_of(value) for value in axis.values if value not in by_value]
+    bundles: list[Bundle] = []
+    missing: list[str] = []
+    for value in axis.values:
+        if value in by_value:
+            bundles.append(by_value[value])
+        else:
+            missing.append(word_of(value))
     if missing:
         raise SpecError(f"map says nothing for {', '.join(missing)}; write {missing[0]}: {{}} if it changes nothing")
-    return tuple(by_value[value] for value in axis.values)
+    return tuple(bundles)
 
 
 def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str], *, target: str) -> Bundle:

@@ -67,7 +67,10 @@ def _misfits(matrix: Matrix, cell: Point, name: str, place: str) -> Iterator[Lin
 def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     searched = {entry.axis for entry in matrix.searches}
     # The planted fault tells the values of these apart, or the time that they are given does.
-    effective = {condition.name for condition in matrix.fault.conditions} if matrix.fault is not None else set[str]()
+    effective: set[str] = set()
+    if matrix.fault is not None:
+        for condition in matrix.fault.conditions:
+            effective.add(condition.name)
     for row in matrix.limits_when:
         effective.update(row.when.names)
     for factor in matrix.space.factors:

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.core.command_line import PYTHON, flag, placeholders, removable_variables
+from harness.core.command_line import PYTHON, flag, removable_variables
 from harness.core.errors import CommandError, suggestion
 from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType, word_of
@@ -16,6 +16,7 @@ from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.inline import factor_along, name_of_axes
+from harness.spec.matrix_axes import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +46,7 @@ def program_matrix(
         CommandError: an axis without values or without a place, a place that is neither varied nor held, or a
             variable that is in ``environ`` and so could not be taken away.
     """
-    places = {place.name: place for place in placeholders(command)}
+    places = places_of(command)
     fixed = {path.removeprefix("args."): value for path, value in settings.items() if path.startswith("args.")}
     factors: list[Factor] = []
     for text in axes:
