@@ -70,8 +70,10 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
         return list(counted)
     corner = spec.bad or spec.matrix.space.bad
     ordered = sorted(counted, key=lambda record: record.trial.point != corner)
-    is_known = any(r.trial.point == corner and r.verdict.kind in FAILURES for r in ordered)
-    return [r for r in ordered if is_known or r.verdict.kind not in FAILURES]
+    for record in ordered:
+        if record.trial.point == corner and record.verdict.kind in FAILURES:
+            return ordered
+    return [record for record in ordered if record.verdict.kind not in FAILURES]
 
 
 class Campaign:
@@ -196,13 +198,14 @@ class Campaign:
         if not self.spec.reuse or self.store.facts() or self.store.undone():
             return earlier
         counted = self._judged(of_use(self.spec, self.search, earlier.counted))
-        self._begin_beyond([record for record, _ in counted])
+        records = [record for record, _ in counted]
+        self._begin_beyond(records)
         for record, evidence in counted:
             self.store.add_reuse(record)
             self._remember(record, evidence)
             self.planner.note(record.trial)
             self.hearing.hear(record)
-        for note in words([record for record, _ in counted], earlier.others):
+        for note in words(records, earlier.others):
             self.store.add_note(note)
             self.screen.noted(note)
         return earlier
@@ -322,8 +325,8 @@ class Campaign:
     def _remember(self, record: TrialRecord, evidence: Evidence | None) -> None:
         key = record.trial.key
         if evidence is not None and record.verdict.kind is not Kind.PASS:
-            rows = (row for row in self.matrix.signatures if matches(row, record.verdict, evidence))
-            self.names[key] = tuple(row.name for row in rows)
+            rows = self.matrix.signatures
+            self.names[key] = tuple(row.name for row in rows if matches(row, record.verdict, evidence))
         if (ran := fingerprint(record.trial, self.store.trial_dir(key))) != "":
             self.ran[key] = ran
 

@@ -68,9 +68,13 @@ def _distributions() -> CheckResult:
         return CheckResult("packages", "warn", text, "pip install nsa-harness into a clean environment")
     providers = packages_distributions()  # an editable installation is not in this table
     ours = {"nsa-harness", "nsa-harness-trainer"}
-    others = {package: set(providers.get(package, ())) - ours for package in ("nsa", "harness")}
-    if wrong := {package: names for package, names in others.items() if names}:
-        text = "; ".join(f"{package} also comes from {', '.join(sorted(names))}" for package, names in wrong.items())
+    twice: list[str] = []
+    for package in ("nsa", "harness"):
+        others = set(providers.get(package, ())) - ours
+        if others:
+            twice.append(f"{package} also comes from {', '.join(sorted(others))}")
+    if twice:
+        text = "; ".join(twice)
         return CheckResult("packages", "warn", text, "uninstall the other distribution, or use a clean environment")
     trainer = installed("nsa-harness-trainer")
     with_trainer = f", with nsa-harness-trainer {trainer}" if trainer else ", without the trainer nsa"
@@ -143,20 +147,21 @@ def _native() -> CheckResult:
 def _gpus() -> CheckResult:
     """What NVML tells here, and who else is on the GPUs: a PID that is not visible here cannot be ours either."""
     sample = Nvml().see(WatchedJob(ranks={}, pids=frozenset(), world=1, trial_dir=Path(), t_s=0.0))
+    reasons = [failure.reason for failure in sample.failures]
     if not sample.gpus:
-        reason = "; ".join(failure.reason for failure in sample.failures)
+        reason = "; ".join(reasons)
         if not reason:
             return CheckResult("gpus", "ok", "no NVIDIA driver")
         return CheckResult(
             "gpus", "warn", f"not seen: {reason}", "without it nobody can tell whether a GPU works or waits"
         )
-    lines = [
-        f"{gpu.index}: {gpu.name}, {(gpu.memory_used_bytes or 0) / 2**20:.0f} of "
-        f"{(gpu.memory_total_bytes or 0) / 2**20:.0f} MiB used, {gpu.utilisation} %"
-        for gpu in sample.gpus
-    ]
-    others = [f"GPU {gpu.index}: PID {process.pid}" for gpu in sample.gpus for process in gpu.processes]
-    lines += [failure.reason for failure in sample.failures]
+    lines: list[str] = []
+    others: list[str] = []
+    for gpu in sample.gpus:
+        used, whole = (gpu.memory_used_bytes or 0) / 2**20, (gpu.memory_total_bytes or 0) / 2**20
+        lines.append(f"{gpu.index}: {gpu.name}, {used:.0f} of {whole:.0f} MiB used, {gpu.utilisation} %")
+        others += [f"GPU {gpu.index}: PID {process.pid}" for process in gpu.processes]
+    lines += reasons
     if others:
         return CheckResult(
             "gpus",
@@ -188,8 +193,9 @@ def _leftovers() -> CheckResult:
     processes = processes_with("NSA_HARNESS_TRIAL")
     if not processes:
         return CheckResult("leftovers", "ok", "no process of an earlier trial")
-    pids = ", ".join(str(pid) for pid, _ in processes[:MOST_LISTED]) + (", ..." if len(processes) > MOST_LISTED else "")
-    trials = len({token for _, token in processes})
+    numbers, tokens = zip(*processes, strict=True)
+    pids = ", ".join(map(str, numbers[:MOST_LISTED])) + (", ..." if len(numbers) > MOST_LISTED else "")
+    trials = len(set(tokens))
     return CheckResult(
         "leftovers",
         "warn",
@@ -202,7 +208,7 @@ def _shared_memory() -> CheckResult:
     segments = orphans()
     if not segments:
         return CheckResult("memory", "ok", "no shared tensors of processes that are gone")
-    used = sum(size for path in segments if (size := _size(path)))
+    used = sum(map(_size, segments))
     return CheckResult(
         "memory",
         "warn",

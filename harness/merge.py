@@ -43,9 +43,10 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
             if spec.task is not Task.CELLS:
                 raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
             question = replace(spec, cells=())
-            of_it = [group for group in groups if replace(group[0].question, cells=()) == question]
-            if of_it:
-                of_it[0].append(history)
+            for group in groups:
+                if replace(group[0].question, cells=()) == question:
+                    group.append(history)
+                    break
             else:
                 groups.append([history])
     return groups
@@ -59,7 +60,10 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         StoreError: it cannot be written.
     """
     first = shards[0]
-    cells = _in_order(first.question, {cell for shard in shards for cell in shard.question.cells})
+    asked: set[Point] = set()
+    for shard in shards:
+        asked.update(shard.question.cells)
+    cells = _in_order(first.question, asked)
     records = _in_one_row(shards, cells)
     whole = _invocation(first.identity.invocation)
     with RunStore.create(
@@ -119,13 +123,18 @@ def missing(shards: Sequence[History]) -> list[str]:
     lost: list[str] = []
     for (of, gpus), numbers in by_cut.items():
         those = f" of the cells with {gpus} GPUs" if gpus else ""
-        lost += (f"{number}/{of}{those}" for number in range(1, int(of) + 1) if number not in numbers)
+        absent = sorted(set(range(1, int(of) + 1)) - numbers)
+        lost += [f"{number}/{of}{those}" for number in absent]
     return lost
 
 
 def _notes(shards: Sequence[History]) -> list[str]:
-    machines = {shard.identity.machine.fingerprint for shard in shards}
-    notes = list(dict.fromkeys(note for shard in shards for note in shard.run().notes))
+    machines: set[str] = set()
+    several: dict[str, None] = {}
+    for shard in shards:
+        machines.add(shard.identity.machine.fingerprint)
+        several.update(dict.fromkeys(shard.run().notes))
+    notes = list(several)
     notes += [f"shard {name} is missing: nothing is known of its cells" for name in missing(shards)]
     if len(machines) > 1:
         notes.append(f"its shards ran on {len(machines)} kinds of machines: times are not comparable between them")

@@ -106,12 +106,15 @@ def identities() -> tuple[str, ...]:
     from pathlib import Path
 
     names = {socket.gethostname(), platform.node(), str(Path.home())}
-    names |= {value for name in NAMING if not (value := os.environ.get(name, "")).startswith("127.")}
+    for name in NAMING:
+        value = os.environ.get(name, "")
+        if not value.startswith("127."):
+            names.add(value)
     try:
         names.add(getpass.getuser())
     except (KeyError, OSError):  # a container without a passwd entry has no user name to leak
         names.discard("")
-    return tuple(sorted(n for n in names if n and n not in {"root", "/", "localhost"}))
+    return tuple(sorted(names - {"", "root", "/", "localhost"}))
 
 
 def processes_with(name: str) -> tuple[tuple[int, str], ...]:
@@ -125,5 +128,8 @@ def processes_with(name: str) -> tuple[tuple[int, str], ...]:
         # Another user's process, or one that just ended, is not ours.
         with suppress(PermissionError, FileNotFoundError, ProcessLookupError):
             entries = environ.read_bytes().split(b"\0")
-        carriers += [(int(environ.parent.name), e[len(prefix) :].decode()) for e in entries if e.startswith(prefix)]
+        for entry in entries:
+            if entry.startswith(prefix):
+                value = entry.removeprefix(prefix).decode()
+                carriers.append((int(environ.parent.name), value))
     return tuple(carriers)

@@ -45,7 +45,7 @@ class Leases:
     @property
     def waiting(self) -> tuple[Demand, ...]:
         """Trials that were offered and not granted, oldest first."""
-        return tuple(self._waiting[id] for id in sorted(self._waiting))
+        return tuple(sorted(self._waiting.values(), key=lambda need: need.id))
 
     @property
     def running(self) -> tuple[Lease, ...]:
@@ -86,18 +86,21 @@ class Leases:
         self._running.remove(lease)
 
     def _next(self) -> Lease | None:
-        free = sorted(set(range(self.n_gpus)).difference(*(lease.gpus for lease in self._running)))
-        cpus = self.n_cpus - sum(lease.need.cpus for lease in self._running)
-        reserved: set[int] | None = None
+        gpus, cpus = set(range(self.n_gpus)), self.n_cpus
+        for lease in self._running:
+            gpus.difference_update(lease.gpus)
+            cpus -= lease.need.cpus
+        free = sorted(gpus)
+        is_reserved = False
         for need in self._in_order():
             fits = need.gpus <= len(free) and need.cpus <= cpus
             if fits:
                 return Lease(need=need, gpus=tuple(free[: need.gpus]))
             if self._overtaken[need.id] >= PATIENCE:
                 return None
-            if reserved is None:
-                reserved = self._reserved(need, free)
-                free = [gpu for gpu in free if gpu not in reserved]
+            if not is_reserved:
+                is_reserved = True
+                free = free[self._reserved_gpus(need, len(free)) :]
                 cpus -= self._reserved_cpus(need, cpus)
         return None
 
@@ -109,14 +112,14 @@ class Leases:
 
         return sorted(self._waiting.values(), key=rank)
 
-    def _reserved(self, need: Demand, free: list[int]) -> set[int]:
-        """The free GPUs that must stay free, so that ``need`` fits once the oldest trials it waits for have ended."""
+    def _reserved_gpus(self, need: Demand, free: int) -> int:
+        """How many free GPUs must stay free, so that ``need`` fits once the oldest trials it waits for have ended."""
         coming = 0
         for lease in self._running:
-            if coming + len(free) >= need.gpus:
+            if coming + free >= need.gpus:
                 break
             coming += len(lease.gpus)
-        return set(free[: max(need.gpus - coming, 0)])
+        return max(need.gpus - coming, 0)
 
     def _reserved_cpus(self, need: Demand, cpus: int) -> int:
         coming = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -30,26 +31,39 @@ def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Pred
     prediction interval of a line, at least the largest time seen; while there are too few trials for an interval, three
     times the line.
     """
-    passed = [record for record in records if record.verdict.kind is Kind.PASS]
+    passed = passed_among(records)
     if not isinstance(value, int | float):
         passed = [r for r in passed if r.trial.point.get(axis.name) == value]
     if not passed:
         return None
-    sizes, x = [_number(r.trial.point.get(axis.name)) for r in passed], _number(value)
-    totals = (r.outcome.duration_s for r in passed)
-    fixed_s = min(r.measurement.startup_s or 0.0 for r in passed)
-    total_s, total_high_s = estimate(list(zip(sizes, totals, strict=True)), at=x, fixed_s=fixed_s)
-    silences = (r.measurement.longest_silence_s for r in passed)
-    silence_s, silence_high_s = estimate(list(zip(sizes, silences, strict=True)), at=x)
+    x, fixed_s = _number(value), math.inf
+    sizes: list[float] = []
+    totals: list[tuple[float, float]] = []
+    silences: list[tuple[float, float]] = []
+    measured: list[Measurement] = []
+    for record in passed:
+        size = _number(record.trial.point.get(axis.name))
+        sizes.append(size)
+        totals.append((size, record.outcome.duration_s))
+        silences.append((size, record.measurement.longest_silence_s))
+        measured.append(record.measurement)
+        fixed_s = min(fixed_s, record.measurement.startup_s or 0.0)
+    total_s, total_high_s = estimate(totals, at=x, fixed_s=fixed_s)
+    silence_s, silence_high_s = estimate(silences, at=x)
     return Prediction(
         total_s=total_s,
         total_high_s=total_high_s,
         silence_s=silence_s,
         silence_high_s=silence_high_s,
-        basis=_basis(passed, axis),
+        basis=_basis(passed, axis, sizes),
         beyond=times_beyond(x, sizes),
-        node_s=node_seconds([r.measurement for r in passed]),
+        node_s=node_seconds(measured),
     )
+
+
+def passed_among(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Those of ``records`` that passed."""
+    return [record for record in records if record.verdict.kind is Kind.PASS]
 
 
 def node_seconds(measured: Sequence[Measurement]) -> float | None:
@@ -73,16 +87,16 @@ def estimate(points: Sequence[tuple[float, float]], *, at: float, fixed_s: float
 
     ``fixed_s`` of them are start-up, which matters while only one size is known: a line tells it by itself.
     """
-    largest_x = max(size for size, _ in points)
-    largest_s = max(seconds for _, seconds in points)
+    sizes, seconds = zip(*points, strict=True)
+    largest_x, largest_s = max(sizes), max(seconds)
     line = fit_line(points)
     if line is None:
         # No less for a smaller value than what was seen.
-        mean_s = sum(seconds for _, seconds in points) / len(points)
+        mean_s = sum(seconds) / len(points)
         expected, high = in_proportion(mean_s, times_beyond(at, [largest_x]), fixed_s=fixed_s)
         return expected, max(high, largest_s)
     # A line through noise may cross zero; a smaller value never takes less than nothing.
-    expected = max(line.at(at), min(seconds for _, seconds in points) if at <= largest_x else largest_s)
+    expected = max(line.at(at), min(seconds) if at <= largest_x else largest_s)
     upper = line.upper(at)
     high = INSIDE * expected if upper is None else min(max(upper, expected), INSIDE * expected)
     if times_beyond(at, [largest_x]) > FAR_RATIO:
@@ -99,8 +113,8 @@ def in_proportion(seconds: float, times: float, *, fixed_s: float = 0.0, wide: f
     return fixed_s + times * (seconds - fixed_s), times * seconds * (FAR if times > FAR_RATIO else wide)
 
 
-def _basis(records: Sequence[TrialRecord], axis: Axis) -> str:
-    values = sorted({_number(r.trial.point.get(axis.name)) for r in records})
+def _basis(records: Sequence[TrialRecord], axis: Axis, sizes: Sequence[float]) -> str:
+    values = sorted(set(sizes))
     span = f"{values[0]:g}..{values[-1]:g}" if len(values) > 1 else f"{values[0]:g}"
     if not isinstance(records[0].trial.point.get(axis.name), int | float):
         span = str(records[0].trial.point.get(axis.name))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.point import AxisType
 from harness.core.trial import Prediction
-from harness.core.verdict import Kind
-from harness.plan.predict import FAR, INSIDE, in_proportion, predict
+from harness.plan.predict import FAR, INSIDE, in_proportion, passed_among, predict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,7 @@ def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -
     """
     ordered = _ordered(space)
     sized = {axis.name for axis in ordered}
-    passed = _along(_passed(records), sized, cell)
+    passed = _along(passed_among(records), sized, cell)
     if not passed:
         return None
     same = _along(passed, set(), cell)
@@ -45,12 +44,8 @@ def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -
 
 def guess_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -> Prediction | None:
     """What the nearest cell that passed says, whatever it differs in: good for limits, not for telling or judging."""
-    passed = _passed(records)
+    passed = passed_among(records)
     return _nearest(passed, _ordered(space), cell) if passed else None
-
-
-def _passed(records: Sequence[TrialRecord]) -> list[TrialRecord]:
-    return [r for r in records if r.verdict.kind is Kind.PASS]
 
 
 def _ordered(space: Space) -> list[Axis]:

@@ -31,7 +31,9 @@ class Queue:
         Raises:
             LaunchError: a cell needs more GPUs than there are.
         """
-        running = Counter(request.cell for request in self._running.values())
+        running: Counter[Point] = Counter()
+        for request in self._running.values():
+            running[request.cell] += 1
         missing: Counter[Point] = Counter()
         for request in requests:
             if running[request.cell]:

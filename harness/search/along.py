@@ -35,15 +35,11 @@ class Along:
 
     def ready(self, most: int) -> tuple[CellRequest, ...]:
         """Questions that do not depend on each other's answers, at most ``most``."""
-        return tuple(
-            CellRequest(
-                cell=self.base.with_value(self.axis.name, request.value),
-                role=request.role,
-                reason=request.reason,
-                soft=request.soft,
-            )
-            for request in self.search.ask_many(most)
-        )
+        requests: list[CellRequest] = []
+        for request in self.search.ask_many(most):
+            cell = self.base.with_value(self.axis.name, request.value)
+            requests.append(CellRequest(cell=cell, role=request.role, reason=request.reason, soft=request.soft))
+        return tuple(requests)
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
         """The answer for one trial, ``slow`` or cut off by a ``soft`` limit; of a cell off this line it is ignored."""

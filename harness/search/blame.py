@@ -8,9 +8,10 @@ from harness.core.boundary import Claim
 from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
 from harness.core.point import assignment
 from harness.search.certificate import excluded_rate, stated
+from harness.search.ladder import members
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.core.cause import Need
     from harness.search.ladder import Levels
@@ -21,8 +22,8 @@ def conclude(search: Minimise) -> Minimised:
     """The causes as the trials so far show them."""
     causes = tuple(_cause(search, levels) for levels in search.failing_sets)
     finding = search.finding
-    certified = [cause for cause in causes if cause.certified]
-    if finding is MinimiseFinding.CAUSE and not certified and (search.stopped or causes):
+    is_certified = any(cause.certified for cause in causes)
+    if finding is MinimiseFinding.CAUSE and not is_certified and (search.stopped or causes):
         finding = MinimiseFinding.INCONCLUSIVE
     return Minimised(
         finding=finding,
@@ -38,7 +39,7 @@ def conclude(search: Minimise) -> Minimised:
 
 
 def _cause(search: Minimise, levels: Levels) -> Cause:
-    needs = tuple(search.need(levels, i) for i, level in enumerate(levels) if level)
+    needs = tuple(search.need(levels, position) for position in members(levels))
     count = search.count(search.ladder.cell(levels))
     sure = levels in search.sure
     both_twice = sure and count.bad > 1 and _are_certified(needs)
@@ -55,8 +56,14 @@ def _cause(search: Minimise, levels: Levels) -> Cause:
 
 def _are_certified(needs: Sequence[Need]) -> bool:
     """Whether each setting that can be taken back was, more than once, and passed as often as was asked."""
-    free = [need for need in needs if need.back is not None or not need.kept_by]
-    return bool(free) and all(need.certified and need.required > 1 for need in free)
+    is_any_free = False
+    for need in needs:
+        if need.back is None and need.kept_by:
+            continue
+        if not need.certified or need.required <= 1:
+            return False
+        is_any_free = True
+    return is_any_free
 
 
 def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ...]) -> str:
@@ -75,20 +82,27 @@ def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ..
 
 
 def _sentence(cause: Cause) -> str:
-    certified = [need for need in cause.needs if need.certified and need.back is not None]
+    certified: list[str] = []
+    cleared: list[str] = []
+    passes: list[int] = []
+    for need in cause.needs:
+        if need.certified and need.back is not None:
+            certified.append(need.axis)
+            passes.append(need.back.good)
+            if need.cleared:
+                cleared.append(need.axis)
     text = f"{{{cause}}} {cause.seen}"
     if certified:
-        least = min(need.back.good for need in certified if need.back is not None)
         each = "it" if len(cause.needs) == 1 else "any one of them"
-        which = "" if len(certified) == len(cause.needs) else f" ({', '.join(need.axis for need in certified)})"
-        text += f"; with {each}{which} taken back it passed at least {least} times{_cleared(certified)}"
+        which = "" if len(certified) == len(cause.needs) else f" ({', '.join(certified)})"
+        text += f"; with {each}{which} taken back it passed at least {min(passes)} times{_failing_rarely(cleared)}"
         text += _detectable_rate(cause.excluded_rate, cause.confidence)
     return text + "."
 
 
-def _cleared(certified: list[Need]) -> str:
+def _failing_rarely(cleared: Sequence[str]) -> str:
     """A certificate with failures in it is worth that of fewer passes without; it says so."""
-    names = ", ".join(need.axis for need in certified if need.cleared)
+    names = ", ".join(cleared)
     return f", more often where a failure did not come again ({names})" if names else ", never failing"
 
 
@@ -112,19 +126,11 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
             notes.append(f"{{{cause}}} {cause.seen}: too few to tell a rare failure from false alarms.")
         for need in cause.needs:
             notes.extend(_about(need))
-            if need.back is not None and not need.certified:
-                back = f"with {assignment(need.axis, need.last_good)} it {need.back}"
-                notes.append(f"The certificate is incomplete: {back}, {need.required or 'more'} passes are asked for.")
-            for other in need.others:
-                answer = f"failed {other.bad}" if other.bad else f"passed {other.good}"
-                of = other.good + other.bad + other.unresolved
-                notes.append(f"With {assignment(need.axis, other.value)} instead it {answer} of {of}.")
     notes.extend(search.holes)
-    notes.extend(
-        f"{search.space.name_of(cell)} {search.count(cell)}, and not as often as a failing cell would: not counted."
-        for cell, tally in search.tallies.items()
-        if tally.bad and not search.fails(cell)
-    )
+    for cell, tally in search.tallies.items():
+        if tally.bad and not search.fails(cell):
+            seldom = "and not as often as a failing cell would: not counted."
+            notes.append(f"{search.space.name_of(cell)} {search.count(cell)}, {seldom}")
     if causes and not search.is_complete:
         notes.append("Not claimed: that no other set of settings fails, or that none is smaller.")
     if causes and search.is_complete:
@@ -135,12 +141,18 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
     return notes
 
 
-def _about(need: Need) -> list[str]:
+def _about(need: Need) -> Iterator[str]:
     if need.kept_by and need.back is None:
-        return [f"That {need.axis} is needed by itself was not shown: taking it back breaks a rule ({need.kept_by})."]
-    if need.kept_by:
+        yield f"That {need.axis} is needed by itself was not shown: taking it back breaks a rule ({need.kept_by})."
+    elif need.kept_by:
         tied = f"what a rule ties to it was taken back with it ({need.kept_by})"
-        return [f"That {need.axis} is needed by itself was not shown: {tied}, and that {need.back}."]
-    if need.back is None:
-        return [f"That {need.axis} is needed was not shown: with it taken back no trial gave an answer."]
-    return []
+        yield f"That {need.axis} is needed by itself was not shown: {tied}, and that {need.back}."
+    elif need.back is None:
+        yield f"That {need.axis} is needed was not shown: with it taken back no trial gave an answer."
+    if need.back is not None and not need.certified:
+        back = f"with {assignment(need.axis, need.last_good)} it {need.back}"
+        yield f"The certificate is incomplete: {back}, {need.required or 'more'} passes are asked for."
+    for other in need.others:
+        answer = f"failed {other.bad}" if other.bad else f"passed {other.good}"
+        of = other.good + other.bad + other.unresolved
+        yield f"With {assignment(need.axis, other.value)} instead it {answer} of {of}."

@@ -12,7 +12,6 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import RateBand
@@ -118,10 +117,17 @@ def failure_curve(
         confidence: of the whole band.
     """
     level = (1 - confidence) / (2 * len(values))
-    lows = accumulate((_low(good, bad, level=level) for good, bad, _ in counts), max)
-    highs = accumulate((_high(good, bad + cut, level=level) for good, bad, cut in reversed(counts)), min)
-    bands = zip(values, counts, lows, reversed([*highs]), strict=True)
-    return tuple(RateBand(value=value, low=low, high=high) for value, numbers, low, high in bands if any(numbers))
+    low, high = 0.0, 1.0
+    highs: list[float] = []
+    for good, bad, cut in reversed(counts):
+        high = min(high, _high(good, bad + cut, level=level))
+        highs.append(high)
+    bands: list[RateBand] = []
+    for value, (good, bad, cut), highest in zip(values, counts, reversed(highs), strict=True):
+        low = max(low, _low(good, bad, level=level))
+        if good or bad or cut:
+            bands.append(RateBand(value=value, low=low, high=highest))
+    return tuple(bands)
 
 
 def _high(good: int, bad: int, *, level: float) -> float:

@@ -12,8 +12,9 @@ from harness.search.scaling import fit_scaling
 from harness.search.tally import RAREST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from harness.core.boundary import ScalingFit
     from harness.core.point import Value
     from harness.search.threshold import ThresholdSearch
 
@@ -27,18 +28,17 @@ def conclude(search: ThresholdSearch) -> Boundary:
     low, high, end = search.low, failing_from(search), len(search.tallies)
     finding = _finding(search)
     counts: list[Count] = []
-    untested: list[int] = []
-    unresolved: list[int] = []
-    for i, t in enumerate(tallies):
+    untested: list[Value] = []
+    unresolved: list[Value] = []
+    for value, t in zip(values, tallies, strict=True):
         if not t.good + t.failures + t.unresolved:
-            untested.append(i)
+            untested.append(value)
             continue
-        counts.append(Count(value=values[i], good=t.good, bad=t.bad, unresolved=t.unresolved + t.cut))
+        counts.append(Count(value=value, good=t.good, bad=t.bad, unresolved=t.unresolved + t.cut))
         if not t.good + t.bad:
-            unresolved.append(i)
+            unresolved.append(value)
     certificate = tallies[low].certificate if low >= 0 else None
     dependent = _dependent(search)
-    is_numbered = all(isinstance(value, int | float) for value in values)
     contrary = _contrary(search)
     return Boundary(
         axis=search.axis.name,
@@ -46,8 +46,8 @@ def conclude(search: ThresholdSearch) -> Boundary:
         last_good=values[low] if low >= 0 else None,
         first_bad=values[high] if high < end else None,
         counts=tuple(counts),
-        unresolved=tuple(values[i] for i in unresolved),
-        untested=tuple(values[i] for i in untested),
+        unresolved=tuple(unresolved),
+        untested=tuple(untested),
         certified=_certified(search, finding),
         certificate_passes=certificate.needed if certificate else 0,
         excluded_rate=certificate.excluded_rate if certificate and not dependent else None,
@@ -58,14 +58,22 @@ def conclude(search: ThresholdSearch) -> Boundary:
         claim=_claim(search, finding),
         because=_because(search, finding),
         notes=(*contrary, *_notes(search, finding, unresolved)),
-        fit=fit_scaling(
-            "seconds per trial",
-            [(value, s) for value, times in search.costs.passes.items() for s in times],
-            [search.numbers[i] for i in sorted({*untested, *unresolved})],
-        )
-        if is_numbered
-        else None,
+        fit=_fit(search),
     )
+
+
+def _fit(search: ThresholdSearch) -> ScalingFit | None:
+    """How long passes took along an axis of numbers, and what the values that neither passed nor failed would take."""
+    open_numbers: list[float] = []
+    for value, number, tally in zip(search.axis.values, search.numbers, search.tallies, strict=True):
+        if not isinstance(value, int | float):
+            return None
+        if not tally.good + tally.bad:
+            open_numbers.append(number)
+    points: list[tuple[float, float]] = []
+    for number, times in search.costs.passes.items():
+        points += [(number, seconds) for seconds in times]
+    return fit_scaling("seconds per trial", points, open_numbers)
 
 
 def failing_from(search: ThresholdSearch) -> int:
@@ -128,20 +136,20 @@ def _because(search: ThresholdSearch, finding: Finding) -> str:
             return f"{', '.join(parts)}; the values between could not all be told."
 
 
-def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int]) -> list[str]:
+def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[Value]) -> list[str]:
     values, tallies, low = search.axis.values, search.tallies, search.low
     notes: list[str] = []
     if search.stopped:
         notes.append(f"The search was ended early by {search.stopped}.")
     if unresolved:
-        notes.append(f"Neither good nor bad: {search.axis.name} {_list([values[i] for i in unresolved])}.")
+        notes.append(f"Neither good nor bad: {search.axis.name} {_list(unresolved)}.")
     if finding is Finding.NO_THRESHOLD_SLOW:
         notes.append("Larger values take longer still and were not tried; nothing is claimed about them.")
         if low >= 0:
             notes.append(f"{_passed(search, low)}, without a certificate: a rare failure could have been missed.")
-    cut = [i for i, tally in enumerate(tallies) if tally.cut]
+    cut = [value for value, tally in zip(values, tallies, strict=True) if tally.cut]
     if cut:
-        where = f"{search.axis.name} {_list([values[i] for i in cut])}"
+        where = f"{search.axis.name} {_list(cut)}"
         notes.append(f"Cut off by the soft limit, which says nothing by itself: {where}.")
     certifiable = finding in (Finding.THRESHOLD, Finding.NO_FAILURE)
     if certifiable and not tallies[low].certified:
@@ -151,7 +159,7 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
     if certifiable and _dependent(search):
         notes.append(f"No certificate: {_independence(search)}.")
     high = failing_from(search)
-    notes += [_isolated(search, i) for i, tally in enumerate(tallies[:high]) if tally.bad]
+    notes += _isolated(search)
     if high < len(tallies) and not search.confirmed(high) and not search.stopped and search.ask() is None:
         notes.append(f"{_failed(search, high)}: too few to tell a rare failure from false alarms.")
     if high < len(tallies) and tallies[high].good:
@@ -160,27 +168,29 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[int])
     return notes
 
 
-def _isolated(search: ThresholdSearch, position: int) -> str:
-    return (
-        f"{_failed(search, position)}, and not as often as a failing value would: not counted. "
-        f"It was a false alarm, or a failure in fewer than {RAREST * 100:g} % of the trials."
-    )
+def _isolated(search: ThresholdSearch) -> Iterator[str]:
+    for position in range(failing_from(search)):
+        if search.tallies[position].bad:
+            yield (
+                f"{_failed(search, position)}, and not as often as a failing value would: not counted. "
+                f"It was a false alarm, or a failure in fewer than {RAREST * 100:g} % of the trials."
+            )
 
 
 def _contrary(search: ThresholdSearch) -> tuple[str, ...]:
-    above = [
-        f"{_passed(search, i)}, above the first failing value"
-        for i in range(failing_from(search) + 1, len(search.tallies))
-        if search.tallies[i].good >= MANY_PASSES and not search.tallies[i].bad
-    ]
-    return tuple(f"Not monotone: {text}." for text in (*search.non_monotone, *above))
+    texts = list(search.non_monotone)
+    for i in range(failing_from(search) + 1, len(search.tallies)):
+        tally = search.tallies[i]
+        if tally.good >= MANY_PASSES and not tally.bad:
+            texts.append(f"{_passed(search, i)}, above the first failing value")
+    return tuple(f"Not monotone: {text}." for text in texts)
 
 
 def _excluded(search: ThresholdSearch) -> str:
     certificate, low = search.tallies[search.low].certificate, search.low
     if certificate is None or certificate.excluded_rate is None or _dependent(search):
         return ""
-    tried = sum(1 for outcomes in search.outcomes if outcomes)
+    tried = len(search.outcomes) - search.outcomes.count([])
     return (
         f" A failure rate of {stated(certificate.excluded_rate):g} or more at "
         f"{search.axis.up_to(search.axis.values[low])} would have been seen with probability "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from harness.core.point import Value
-    from harness.core.space import Factor, Rule, Space
+    from harness.core.space import Factor, Rule, Selector, Space
 
 MOST_COUNTED = 200_000
 """Cells of axes that rules tie together that are counted one by one; above, the number is an upper bound."""
@@ -20,7 +19,6 @@ def in_order(space: Space, factors: Sequence[Factor]) -> tuple[Factor, ...]:
 
     A cell built up in this order stays valid where any order does, so fewer of its prefixes cannot be asked.
     """
-    before = {f.name: _required_by(space, f) for f in factors}
     by_priority = sorted(factors, key=lambda f: -f.priority)
     placed: list[Factor] = []
     done: set[str] = set()
@@ -28,8 +26,9 @@ def in_order(space: Space, factors: Sequence[Factor]) -> tuple[Factor, ...]:
     def place(factor: Factor, above: frozenset[str]) -> None:
         if factor.name in done or factor.name in above:
             return
+        before = _required_by(space, factor)
         for other in by_priority:
-            if other.name in before[factor.name]:
+            if other.name in before:
                 place(other, above | {factor.name})
         done.add(factor.name)
         placed.append(factor)
@@ -45,8 +44,13 @@ def _required_by(space: Space, factor: Factor) -> set[str]:
     required: set[str] = set()
     for rule in space.rules:
         if factor.name in rule.when.names and rule.require is not None and rule.broken(cell):
-            required.update(name for name, values in rule.require.terms if cell[name] not in values)
+            required |= lacking(rule.require, cell)
     return required - {factor.name}
+
+
+def lacking(required: Selector, settings: Mapping[str, Value]) -> set[str]:
+    """The axes that do not have a value that is ``required``."""
+    return {name for name, values in required.terms if settings[name] not in values}
 
 
 def count_cells(space: Space) -> tuple[int, bool]:
@@ -56,21 +60,27 @@ def count_cells(space: Space) -> tuple[int, bool]:
     work depends on the rules and not on the number of cells.
     """
     total, exact = 1, True
-    for group in _groups(space):
-        product = math.prod(len(factor.axis.values) for factor in group)
-        names = {factor.name for factor in group}
+    for names in _groups(space):
+        group: list[Factor] = []
+        product = 1
+        for factor in space.factors:
+            if factor.name in names:
+                group.append(factor)
+                product *= len(factor.axis.values)
         rules = [rule for rule in space.rules if rule.names & names]
         if rules and product > MOST_COUNTED:
             exact = False
         elif rules:
-            product = sum(1 for _ in valid(group, rules, {}))
+            product = 0
+            for _ in valid(group, rules, {}):
+                product += 1
         total *= product
     return total, exact
 
 
-def _groups(space: Space) -> list[tuple[Factor, ...]]:
+def _groups(space: Space) -> list[set[str]]:
     """The axes, those that rules tie together in one group."""
-    groups: list[set[str]] = [{factor.name} for factor in space.factors]
+    groups = [{name} for name in space.names]
     for rule in space.rules:
         tied: set[str] = set()
         apart: list[set[str]] = []
@@ -80,7 +90,7 @@ def _groups(space: Space) -> list[tuple[Factor, ...]]:
             else:
                 apart.append(group)
         groups = [*apart, tied] if tied else apart
-    return [tuple(factor for factor in space.factors if factor.name in group) for group in groups]
+    return groups
 
 
 def valid(factors: Sequence[Factor], rules: Sequence[Rule], partial: Mapping[str, Value]) -> Iterator[dict[str, Value]]:
@@ -105,8 +115,10 @@ def completed(space: Space, partial: Mapping[str, Value]) -> dict[str, Value] | 
     Only axes that rules mention are searched; the others simply take their good value.
     """
     plain = {**dict(space.good), **partial}
-    if not any(rule.broken(plain) for rule in space.rules):
+    if space.broken(plain.items()) is None:
         return plain
-    tied = frozenset[str]().union(*(rule.names for rule in space.rules))
+    tied: set[str] = set()
+    for rule in space.rules:
+        tied |= rule.names
     completion = next(valid([f for f in space.factors if f.name in tied], space.rules, partial), None)
     return None if completion is None else {**plain, **completion}

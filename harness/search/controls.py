@@ -10,6 +10,7 @@ from harness.core.point import assignment
 from harness.core.ports import CellRequest
 from harness.core.trial import CONTROL
 from harness.core.verdict import Kind
+from harness.search.tables import of_cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,17 +46,12 @@ def with_controls(boundary: Boundary, spec: CampaignSpec, records: Sequence[Tria
     for name in spec.controls:
         kinds = _kinds(name, spec, boundary, records)
         if _failed(kinds, spec):
-            failed.append(name)
+            failed.append(f"control {name} does not pass at {at}")
         elif kinds.count(Kind.PASS) >= _passes_required(boundary):
-            passed.append(name)
+            passed.append(f"control {name} passes at {at}")
         else:
-            incomplete.append(name)
-    notes = (
-        *boundary.notes,
-        *(f"control {name} passes at {at}" for name in passed),
-        *(f"control {name} does not pass at {at}" for name in failed),
-        *(f"control {name} was not run to its end at {at}" for name in incomplete),
-    )
+            incomplete.append(f"control {name} was not run to its end at {at}")
+    notes = (*boundary.notes, *passed, *failed, *incomplete)
     isolated = bool(passed) and not failed and not incomplete and boundary.claim is Claim.REPRODUCED
     return replace(boundary, notes=notes, claim=Claim.ISOLATED if isolated else boundary.claim)
 
@@ -66,13 +62,15 @@ def _has_failing_value(boundary: Boundary) -> bool:
 
 def _passes_required(boundary: Boundary) -> int:
     """As many passes as make a rare failure of the control unlikely."""
-    flaky = any(count.good and count.bad for count in boundary.counts)
-    return boundary.certificate_passes if flaky else PASSES
+    for count in boundary.counts:
+        if count.good and count.bad:
+            return boundary.certificate_passes
+    return PASSES
 
 
 def _kinds(name: str, spec: CampaignSpec, boundary: Boundary, records: Sequence[TrialRecord]) -> list[Kind]:
-    cell = spec.at(boundary.first_bad)
-    return [r.verdict.kind for r in records if r.trial.control == name and r.trial.point == cell]
+    here = of_cell(spec.at(boundary.first_bad), records)
+    return [record.verdict.kind for record in here if record.trial.control == name]
 
 
 def _failed(kinds: Sequence[Kind], spec: CampaignSpec) -> bool:

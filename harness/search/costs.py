@@ -6,6 +6,8 @@ from itertools import combinations
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from harness.search.split import evenly
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -57,8 +59,7 @@ class Costs:
         if not self._passes:
             return
         typical = sorted((v, median(times)) for v, times in self._passes.items())
-        if len(typical) > MOST_POINTS:
-            typical = [typical[round(i * (len(typical) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
+        typical = evenly(typical, most=MOST_POINTS)
         slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(typical, 2)]
         self._slope = max(median(slopes), 0.0) if slopes else 0.0
         self._intercept = median(y - self._slope * x for x, y in typical)

@@ -81,16 +81,15 @@ def combinations_in(space: Space, cells: Iterable[Point], *, strength: int) -> s
 
 
 def _combinations(space: Space, strength: int) -> list[Combination]:
-    sizes = [len(factor.axis.values) for factor in space.factors]
-    total = sum(map(math.prod, combinations(sizes, strength)))
+    choices = [list(product([factor.name], factor.axis.values)) for factor in space.factors]
+    total = sum(map(math.prod, combinations(map(len, choices), strength)))
     if total > MOST_COMBINATIONS:
         raise SpecError(
             f"{total:,} combinations of {strength} axes are more than {MOST_COMBINATIONS:,}; use a smaller strength"
         )
     every: list[Combination] = []
-    for factors in combinations(space.factors, strength):
-        names = [factor.name for factor in factors]
-        every += (tuple(zip(names, values, strict=True)) for values in product(*(f.axis.values for f in factors)))
+    for some in combinations(choices, strength):
+        every += product(*some)
     return every
 
 
@@ -127,9 +126,9 @@ def _new(
     gain = 0
     for below in range(strength):
         above = strength - 1 - below
-        for left in combinations(low, below):
-            for right in combinations(high, above):
-                gain += (*left, (name, value), *right) in missing
+        for lower in combinations(low, below):
+            for upper in combinations(high, above):
+                gain += (*lower, (name, value), *upper) in missing
     return gain
 
 
@@ -139,7 +138,7 @@ def _in_cell(space: Space, cell: Point, strength: int) -> Iterable[Combination]:
 
 
 def _gain(missing: Mapping[Combination, None], space: Space, cell: Point, strength: int) -> int:
-    return sum(combination in missing for combination in _in_cell(space, cell, strength))
+    return len(missing.keys() & _in_cell(space, cell, strength))
 
 
 def _cover(missing: dict[Combination, None], space: Space, cell: Point, strength: int) -> None:

@@ -61,17 +61,21 @@ def ask_each(search: Script, cells: Sequence[Point]) -> Steps:
 
 def freedom(counts: Sequence[CellCount], *, cause: Point, fixed_axes: frozenset[str]) -> Freedom | None:
     """What the trials of such cells show; None when none gave an answer."""
-    answers = [count for count in counts if count.good or count.bad]
-    if not answers:
+    failed, varied = 0, set[str]()
+    passed: list[tuple[tuple[str, Value], ...]] = []
+    for count in counts:
+        different = _different(count.cell, cause)
+        if count.bad:
+            failed += 1
+            varied.update(dict(different))
+        elif count.good:
+            passed.append(different)
+    if not failed and not passed:
         return None
-    passed = [count.cell for count in answers if not count.bad]
-    values: dict[str, set[Value]] = {}
-    for cell in (cause, *(count.cell for count in answers)):
-        for name, value in cell:
-            values.setdefault(name, set()).add(value)
-    free = tuple(name for name, alternatives in values.items() if name not in fixed_axes and len(alternatives) > 1)
-    against = min((_different(cell, cause) for cell in passed), key=len, default=())
-    return Freedom(tried=len(answers), failed=len(answers) - len(passed), free=() if passed else free, against=against)
+    varied -= fixed_axes
+    free = () if passed else tuple(name for name, _ in cause if name in varied)
+    against = min(passed, key=len, default=())
+    return Freedom(tried=failed + len(passed), failed=failed, free=free, against=against)
 
 
 def _different(cell: Point, cause: Point) -> tuple[tuple[str, Value], ...]:

@@ -61,13 +61,13 @@ class Explore(Script):
 
     def estimate(self) -> PlanEstimate:
         """What the rows that are left cost if they all pass, and if they all fail; without the searches for causes."""
-        rows = [cell for cell in self.covering.rows if cell not in self.tallies] if self.ask() is not None else []
-        low, high = len(rows) * self.pass_s, len(rows) * self.fail_s
-        text = f"{len(rows)} rows; a search more for each that fails; {NOT_MEASURED}"
+        rows = 0 if self.ask() is None else len(set(self.covering.rows) - self.tallies.keys())
+        low, high = rows * self.pass_s, rows * self.fail_s
+        text = f"{rows} rows; a search more for each that fails; {NOT_MEASURED}"
         if self.is_measured:
-            text = f"{len(rows)} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
+            text = f"{rows} rows, {low:.0f} s if all pass; a failing one costs {self.fail_s:.0f} s and a search"
         return PlanEstimate(
-            trials=len(rows), hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=self.is_measured
+            trials=rows, hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=self.is_measured
         )
 
     def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
@@ -121,8 +121,8 @@ class Explore(Script):
 
     def _rows(self, rows: Sequence[Point]) -> Generator[CellRequest, None, Point | None]:
         """The first row that fails, fewest bad settings first, or None."""
-        good = dict(self.space.good)
-        for row in sorted(rows, key=lambda cell: sum(good[name] != value for name, value in cell)):
+        good = set(self.space.good)
+        for row in sorted(rows, key=lambda cell: len(set(cell) - good)):
             reason = f"a row of the covering array of {len(rows)}"
             yield from self._until(row, passes=1, role="search", reason=reason)
             if self.fails(row):
@@ -162,7 +162,7 @@ class Explore(Script):
         return axis.values[at:] if at > good else axis.values[: at + 1]
 
     def _passed(self) -> list[Point]:
-        return [cell for cell, tally in self.tallies.items() if tally.good and not self.fails(cell)]
+        return [cell for cell in self.tallies if self.good(cell) and not self.fails(cell)]
 
     def _because(self, every: int, passed: int) -> str:
         axes = "pairs of values" if self.strength == 2 else f"combinations of {self.strength} values"

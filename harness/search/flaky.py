@@ -23,8 +23,11 @@ def rarest_rate(suspects: Iterable[Tally]) -> float:
 
     With one failure added, so that few trials do not make a failure look rarer than it is; never below ``RAREST``.
     """
-    rates = ((t.failures + 1) / (t.good + t.failures + 1) for t in suspects if t.good)
-    return max(min(rates, default=1.0), RAREST)
+    rarest = 1.0
+    for tally in suspects:
+        if tally.good:
+            rarest = min(rarest, (tally.failures + 1) / (tally.good + tally.failures + 1))
+    return max(rarest, RAREST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,12 @@ class Doubts:
     def of(tallies: Sequence[Tally], *, ruled_out: int, rate: float) -> Doubts:
         """From what was seen of the values below the first suspect; those up to ``ruled_out`` pass for certain."""
         for_a_pass = math.log1p(-rate)
-        logs = [*reversed([*accumulate(t.good * for_a_pass for t in reversed(tallies))]), 0.0]
-        peak = max(logs[ruled_out + 1 :])
-        weights = [math.exp(log - peak) if i > ruled_out else 0.0 for i, log in enumerate(logs)]
+        logs = [0.0]
+        for tally in reversed(tallies):
+            logs.append(logs[-1] + tally.good * for_a_pass)
+        possible = logs[::-1][ruled_out + 1 :]
+        peak = max(possible)
+        weights = [0.0] * (ruled_out + 1) + [math.exp(log - peak) for log in possible]
         total = math.fsum(weights)
         return Doubts(rate, tuple(weight / total for weight in accumulate(weights[:-1])))
 

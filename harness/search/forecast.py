@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
 from harness.search.costs import NOT_MEASURED
+from harness.search.ladder import members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +42,7 @@ def _with_threshold(search: ThresholdSearch, threshold: int) -> Play:
         seconds = other.costs.of_failure() if fails else other.costs.of_pass(other.numbers[position])
         answer = Answer.BAD if fails else Answer.GOOD
         other.tell(value=request.value, answer=answer, seconds=seconds)
-    fails = sum(t.bad for t in other.tallies) - sum(t.bad for t in search.tallies)
-    return other.trials - search.trials, fails, other.seconds - search.seconds
+    return other.trials - search.trials, other.failures - search.failures, other.seconds - search.seconds
 
 
 def forecast(search: Minimise) -> PlanEstimate:
@@ -85,7 +85,7 @@ def _is_possible(search: Minimise, cause: Levels) -> bool:
 
 def _settings(search: Minimise, cause: Levels) -> set[tuple[str, object]]:
     ladder = search.ladder
-    return {(ladder.names[i], ladder.value(i, level)) for i, level in enumerate(cause) if level}
+    return {(ladder.names[i], ladder.value(i, cause[i])) for i in members(cause)}
 
 
 def _with_cause(search: Minimise, cause: Levels) -> Play:

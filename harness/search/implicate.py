@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding, AxisVerdict, CellCount
-from harness.core.point import assignment
+from harness.core.point import Point, assignment
 from harness.core.rates import at_most
 from harness.search.tally import MOST_FALSE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.core.point import Point, Value
+    from harness.core.point import Value
     from harness.core.space import Factor, Space
 
 LEVEL = 0.05
@@ -37,21 +38,23 @@ def axis_verdicts(
         ran: what each cell really ran (its effective configuration and kernels, as a fingerprint), where known.
             A pair that ran the same thing cannot implicate anything.
     """
-    merged = [count for count in _merged(counts) if count.good or count.bad]
-    contrasts = {factor.name: _contrasts(factor, merged, ran or {}) for factor in space.factors}
-    chances = _chances([contrast.least_p for contrast in chain.from_iterable(contrasts.values())])
+    merged = _answered(counts)
+    comparisons = [_compared(factor, merged, ran or {}) for factor in space.factors]
+    least: list[float] = []
+    for contrasts, _ in comparisons:
+        least += [contrast.least_p for contrast in contrasts]
+    chances = _chances(least)
     verdicts: list[AxisVerdict] = []
-    for factor in space.factors:
-        same = [pair for pair in _pairs(factor, merged) if _ran_the_same(pair, ran or {})]
+    for factor, (contrasts, same) in zip(space.factors, comparisons, strict=True):
         about = (
-            _implicated(factor, contrasts[factor.name], chances=chances),
+            _implicated(factor, contrasts, chances=chances),
             _not_necessary(factor, merged, chances=len(space.factors)),
             _not_sufficient(factor, merged, chances=len(space.factors)),
             _inert(factor, same),
         )
-        findings = [verdict for verdict in about if verdict is not None]
-        because = _untested(contrasts[factor.name], chances=chances)
-        verdicts += findings or [AxisVerdict(axis=factor.name, finding=AxisFinding.UNTESTED, because=because)]
+        because = _untested(contrasts, chances=chances)
+        untested = AxisVerdict(axis=factor.name, finding=AxisFinding.UNTESTED, because=because)
+        verdicts += list(filter(None, about)) or [untested]
     return tuple(verdicts)
 
 
@@ -91,8 +94,9 @@ def _chances(least: Sequence[float]) -> int:
 
     Tarone's method: with so few trials or failures that even the most telling answer is no surprise, nothing is said.
     """
+    ascending = sorted(least)
     for number in range(1, len(least) + 1):
-        if sum(p <= LEVEL / number for p in least) <= number:
+        if bisect_right(ascending, LEVEL / number) <= number:
             return number
     return 1
 
@@ -108,10 +112,10 @@ def _sums(pairs: Sequence[tuple[CellCount, CellCount]]) -> dict[int, float]:
     sums = {0: 1.0}
     for one, other in pairs:
         bad, runs, whole = one.bad + other.bad, one.good + one.bad, one.good + one.bad + other.good + other.bad
-        chances = {
-            k: math.comb(runs, k) * math.comb(whole - runs, bad - k) / math.comb(whole, bad)
-            for k in range(max(0, bad - (whole - runs)), min(runs, bad) + 1)
-        }
+        chances: dict[int, float] = {}
+        for k in range(max(0, bad - (whole - runs)), min(runs, bad) + 1):
+            ways = math.comb(runs, k) * math.comb(whole - runs, bad - k)
+            chances[k] = ways / math.comb(whole, bad)
         sums = _added(sums, chances)
     return sums
 
@@ -124,7 +128,8 @@ def _added(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, fl
     return sums
 
 
-def _merged(counts: Sequence[CellCount]) -> list[CellCount]:
+def _answered(counts: Sequence[CellCount]) -> list[CellCount]:
+    """The cells that passed or failed, each once."""
     whole: dict[Point, CellCount] = {}
     for count in counts:
         before = whole.get(count.cell, CellCount(cell=count.cell))
@@ -134,41 +139,49 @@ def _merged(counts: Sequence[CellCount]) -> list[CellCount]:
             bad=before.bad + count.bad,
             unresolved=before.unresolved + count.unresolved,
         )
-    return list(whole.values())
+    return [count for count in whole.values() if count.good or count.bad]
 
 
-def _contrasts(factor: Factor, counts: Sequence[CellCount], ran: Mapping[Point, str]) -> list[_Contrast]:
-    """Every two values of the axis, in both directions."""
+def _compared(
+    factor: Factor, counts: Sequence[CellCount], ran: Mapping[Point, str]
+) -> tuple[list[_Contrast], tuple[CellCount, CellCount] | None]:
+    """Every two values of the axis, in both directions, and the first pair that ran the same thing."""
     by_values: dict[tuple[Value, Value], list[tuple[CellCount, CellCount]]] = {}
+    same: tuple[CellCount, CellCount] | None = None
     for pair in _pairs(factor, counts):
         if _ran_the_same(pair, ran):
+            same = same or pair
             continue
         for one, other in (pair, pair[::-1]):
             by_values.setdefault((one.cell.get(factor.name), other.cell.get(factor.name)), []).append((one, other))
-    return [_Contrast(tuple(pairs)) for pairs in by_values.values()]
+    return [_Contrast(tuple(pairs)) for pairs in by_values.values()], same
 
 
 def _pairs(factor: Factor, counts: Sequence[CellCount]) -> list[tuple[CellCount, CellCount]]:
     """Every two cells that differ in this axis only."""
-    groups: dict[tuple[tuple[str, Value], ...], list[CellCount]] = {}
+    groups: dict[Point, list[CellCount]] = {}
     for count in counts:
-        rest = tuple(setting for setting in count.cell if setting[0] != factor.name)
-        groups.setdefault(rest, []).append(count)
+        groups.setdefault(without(count.cell, factor.name), []).append(count)
     pairs: list[tuple[CellCount, CellCount]] = []
     for group in groups.values():
         pairs += combinations(group, 2)
     return pairs
 
 
+def without(cell: Point, name: str) -> Point:
+    """``cell`` with the axis ``name`` left open."""
+    return Point(tuple(setting for setting in cell.settings if setting[0] != name))
+
+
 def _ran_the_same(pair: tuple[CellCount, CellCount], ran: Mapping[Point, str]) -> bool:
-    one, other = (ran.get(count.cell) for count in pair)
-    return one is not None and one == other
+    one, other = pair
+    fingerprint = ran.get(one.cell)
+    return fingerprint is not None and fingerprint == ran.get(other.cell)
 
 
 def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int) -> AxisVerdict | None:
     """The two values that differ most surely, if they do."""
-    candidates = [contrast for contrast in contrasts if contrast.pairs_failed]
-    best = min(candidates, key=lambda contrast: contrast.p, default=None)
+    best = _clearest(contrasts)
     if best is None or best.p * chances > LEVEL:
         return None
     fails, passes = best.widest
@@ -180,13 +193,17 @@ def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int)
     return AxisVerdict(axis=factor.name, finding=AxisFinding.IMPLICATED, because=because, cells=(fails, passes))
 
 
+def _clearest(contrasts: Sequence[_Contrast]) -> _Contrast | None:
+    failed = [contrast for contrast in contrasts if contrast.pairs_failed]
+    return min(failed, key=lambda contrast: contrast.p, default=None)
+
+
 def _not_necessary(factor: Factor, counts: Sequence[CellCount], *, chances: int) -> AxisVerdict | None:
     """Cells with the good value that fail more often than by false alarms, one of them or all together."""
-    good = [count for count in counts if count.cell.get(factor.name) == factor.good]
-    failing = [count for count in good if count.bad]
-    if not failing:
+    good = _with_value(factor, factor.good, counts)
+    worst = min(good, key=lambda c: (_p_false(c.bad, c.good), -c.bad), default=None)
+    if worst is None or not worst.bad:
         return None
-    worst = min(failing, key=lambda c: (_p_false(c.bad, c.good), -c.bad))
     one = _p_false(worst.bad, worst.good) * len(good)
     whole = _p_false(*_all_of(good))
     if 2 * min(one, whole) * chances > LEVEL:
@@ -195,9 +212,17 @@ def _not_necessary(factor: Factor, counts: Sequence[CellCount], *, chances: int)
     return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_NECESSARY, because=because, cells=(worst,))
 
 
+def _with_value(factor: Factor, value: Value, counts: Sequence[CellCount]) -> list[CellCount]:
+    return [count for count in counts if count.cell.get(factor.name) == value]
+
+
 def _all_of(counts: Sequence[CellCount]) -> tuple[int, int]:
     """Failures and passes of all these cells."""
-    return sum(count.bad for count in counts), sum(count.good for count in counts)
+    failures = passes = 0
+    for count in counts:
+        failures += count.bad
+        passes += count.good
+    return failures, passes
 
 
 def _p_false(bad: int, good: int) -> float:
@@ -207,11 +232,10 @@ def _p_false(bad: int, good: int) -> float:
 
 def _not_sufficient(factor: Factor, counts: Sequence[CellCount], *, chances: int) -> AxisVerdict | None:
     """A cell with the bad value that never failed, and would have if it failed as often as the others that have it."""
-    bad = [count for count in counts if count.cell.get(factor.name) == factor.bad]
-    passing = [count for count in bad if not count.bad]
-    if factor.good == factor.bad or not passing:
+    bad = _with_value(factor, factor.bad, counts)
+    count = max(bad, key=lambda c: (not c.bad, c.good), default=None)
+    if factor.good == factor.bad or count is None or count.bad:
         return None
-    count = max(passing, key=lambda c: c.good)
     failures, passes = _all_of(bad)
     others = CellCount(cell=count.cell, good=passes - count.good, bad=failures)
     if _p_value([(others, count)]) * len(bad) * chances > LEVEL:
@@ -220,10 +244,10 @@ def _not_sufficient(factor: Factor, counts: Sequence[CellCount], *, chances: int
     return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_SUFFICIENT, because=because, cells=(count,))
 
 
-def _inert(factor: Factor, same: Sequence[tuple[CellCount, CellCount]]) -> AxisVerdict | None:
-    if not same:
+def _inert(factor: Factor, same: tuple[CellCount, CellCount] | None) -> AxisVerdict | None:
+    if same is None:
         return None
-    one, other = same[0]
+    one, other = same
     because = f"{_at(factor, one)} and {_at(factor, other)} ran the same configuration and kernels"
     return AxisVerdict(axis=factor.name, finding=AxisFinding.INERT, because=because, cells=(one, other))
 
@@ -232,7 +256,7 @@ def _untested(contrasts: Sequence[_Contrast], *, chances: int) -> str:
     """What keeps the axis from being judged."""
     if not contrasts:
         return "no two cells that differ only here both gave an answer"
-    best = min((c for c in contrasts if c.pairs_failed), key=lambda contrast: contrast.p, default=None)
+    best = _clearest(contrasts)
     if best is None:
         return "no such pair fails on one side"
     one, other = best.widest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def runs_test(passed: Sequence[bool]) -> RunsTest:
     answers = passed[:-1]
     good = sum(answers)
     bad = len(answers) - good
-    runs = sum(one != other for one, other in pairwise(answers)) + bool(answers)
+    runs = len(list(groupby(answers)))
     p = math.fsum(_chance(number, good, bad) for number in range(1, runs + 1)) if good and bad else 1.0
     return RunsTest(
         good=good, bad=bad, runs=runs, p=min(p, 1.0), least_p=_chance(2, good, bad) if good and bad else 1.0

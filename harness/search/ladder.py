@@ -6,13 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.point import AxisType, Point
-from harness.search.constraints import in_order
+from harness.search.constraints import in_order, lacking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Set
 
     from harness.core.point import Value
-    from harness.core.space import Rule, Selector, Space
+    from harness.core.space import Rule, Space
 
 Levels: TypeAlias = "tuple[int, ...]"
 """How many steps each differing axis is away from its good value; comparable position by position."""
@@ -33,11 +33,18 @@ class Ladder:
         low, high = dict(good), dict(bad)
         differing = [f for f in space.factors if low[f.name] != high[f.name]]
         self.factors = in_order(space, differing)
-        self.names = tuple(f.name for f in self.factors)
-        self._ways = tuple(_way(f.axis.type, f.axis.values, low[f.name], high[f.name]) for f in self.factors)
+        self._ways: list[tuple[Value, ...]] = []
         self._cells: dict[Levels, Point] = {}
-        self.bottom: Levels = (0,) * len(self.names)
-        self.top: Levels = tuple(len(way) - 1 for way in self._ways)
+        names: list[str] = []
+        top: list[int] = []
+        for factor in self.factors:
+            way = _way(factor.axis.type, factor.axis.values, low[factor.name], high[factor.name])
+            self._ways.append(way)
+            names.append(factor.name)
+            top.append(len(way) - 1)
+        self.names = tuple(names)
+        self.bottom: Levels = (0,) * len(names)
+        self.top: Levels = tuple(top)
 
     def value(self, position: int, level: int) -> Value:
         """The value of an axis at a level."""
@@ -46,8 +53,10 @@ class Ladder:
     def cell(self, levels: Levels) -> Point:
         """The cell at these levels; axes on which the two corners agree keep that value."""
         if levels not in self._cells:
-            changed = {name: way[level] for name, way, level in zip(self.names, self._ways, levels, strict=True)}
-            self._cells[levels] = Point.of({**self._good, **changed})
+            settings = dict(self._good)
+            for name, way, level in zip(self.names, self._ways, levels, strict=True):
+                settings[name] = way[level]
+            self._cells[levels] = Point.of(settings)
         return self._cells[levels]
 
     def broken(self, levels: Levels) -> Rule | None:
@@ -56,8 +65,10 @@ class Ladder:
 
     def raised(self, levels: Levels, positions: Iterable[int], *, top: Levels) -> Levels:
         """``levels`` with these positions at the level of ``top``."""
-        changed = set(positions)
-        return tuple(top[i] if i in changed else level for i, level in enumerate(levels))
+        raised = list(levels)
+        for position in positions:
+            raised[position] = top[position]
+        return tuple(raised)
 
     def at(self, levels: Levels, position: int, level: int) -> Levels:
         """``levels`` with one position at another level."""
@@ -67,16 +78,14 @@ class Ladder:
         """``levels`` and what its settings require, taken from ``top``; unchanged where that does not help."""
         now = levels
         while (rule := self.broken(now)) is not None and rule.require is not None:
-            raised = self.raised(now, self._lacking(now, rule.require), top=top)
+            required = self._positions(lacking(rule.require, dict(self.cell(now))))
+            raised = self.raised(now, required, top=top)
             if raised == now:
                 return levels
             now = raised
         return levels if self.broken(now) else now
 
-    def _lacking(self, levels: Levels, required: Selector) -> list[int]:
-        """The positions of the settings that do not have the values required of them."""
-        settings = dict(self.cell(levels))
-        names = {name for name, values in required.terms if settings[name] not in values}
+    def _positions(self, names: Set[str]) -> list[int]:
         return [i for i, name in enumerate(self.names) if name in names]
 
     def lowered(self, levels: Levels, position: int, level: int) -> tuple[Levels, ...]:
@@ -99,8 +108,13 @@ class Ladder:
 
     def _steps_below(self, levels: Levels, rule: Rule) -> list[Levels]:
         """``levels`` with one setting that ``rule`` speaks of a step further back, in every way."""
-        tied = [i for i, name in enumerate(self.names) if name in rule.names and levels[i]]
-        return [self.at(levels, i, levels[i] - 1) for i in tied]
+        tied = self._positions(rule.names)
+        return [self.at(levels, i, levels[i] - 1) for i in tied if levels[i]]
+
+
+def members(levels: Levels) -> list[int]:
+    """The positions that have left their good value."""
+    return [i for i, level in enumerate(levels) if level]
 
 
 def is_within(levels: Levels, caps: Levels) -> bool:
@@ -112,5 +126,4 @@ def _way(kind: AxisType, values: tuple[Value, ...], good: Value, bad: Value) -> 
     first, last = values.index(good), values.index(bad)
     if kind is not AxisType.ORDERED:
         return (good, bad)
-    step = 1 if last > first else -1
-    return tuple(values[i] for i in range(first, last + step, step))
+    return values[first : last + 1] if last > first else values[last : first + 1][::-1]

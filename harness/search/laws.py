@@ -47,6 +47,11 @@ class Law:
     mean: float
     spread: float
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it may be named; one between two of those only widens what is said."""
+        return self.name not in BETWEEN.values()
+
     def at(self, size: float) -> float:
         """What it says of ``size``."""
         return self.start + self.scale * self.grows(size)
@@ -78,9 +83,7 @@ class Growth:
     @property
     def others(self) -> tuple[str, ...]:
         """The other laws with a name that the points allow."""
-        return tuple(
-            law.name for law in self.possible if law.name != self.law.name and law.name not in BETWEEN.values()
-        )
+        return tuple(law.name for law in self.possible if law.is_named and law.name != self.law.name)
 
     def limit(self, size: float, *, level: float = 0.95) -> float | None:
         """What one more value at ``size`` stays below, by every law that is possible; None where that says nothing.
@@ -89,50 +92,64 @@ class Growth:
         prediction. It holds if the same law goes on beyond the sizes measured.
         """
         limit = max(law.upper(size, points=len(self.points), level=level) for law in self.possible)
-        is_far = times_beyond(size, (x for x, _ in self.points)) > FAR_RATIO
+        largest, _ = max(self.points)
+        is_far = times_beyond(size, [largest]) > FAR_RATIO
         return None if is_far or limit > WIDEST * self.law.at(size) else limit
 
 
 def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
     """The laws that ``points`` (size, cost) allow; None with fewer than four sizes, five points, or without growth."""
-    sizes = {x for x, _ in points}
-    if len(sizes) < LEAST_VALUES or len(points) <= LEAST_VALUES or min(sizes) < 0 or min(y for _, y in points) <= 0:
+    if len(points) <= LEAST_VALUES:
         return None
-    laws = list(filter(None, (fitted(points, name=name, grows=grows) for name, grows in _family().items())))
+    sizes, costs = zip(*points, strict=True)
+    if len(set(sizes)) < LEAST_VALUES or min(sizes) < 0 or min(costs) <= 0:
+        return None
+    laws: list[Law] = []
+    for name, grows in _family().items():
+        law = fitted(points, name=name, grows=grows)
+        if law is not None:
+            laws.append(law)
     if not laws:
         return None
     dof = len(points) - 3
     # One law more is allowed for: with one numerator degree of freedom F is the square of t.
     bound = min(law.error for law in laws) * (1 + student_t(level, dof) ** 2 / dof) + len(points) * LEAST_ERROR**2
     possible = tuple(law for law in laws if law.error <= bound)
-    plain = [law for law in possible if law.name not in BETWEEN.values()] or [*possible]
-    law = min(plain, key=lambda law: _held_out_error(points, law))
-    return Growth(law=law, possible=possible, points=tuple(points))
+    plain = [law for law in possible if law.is_named] or possible
+    best = min(plain, key=lambda law: _held_out_error(points, law))
+    return Growth(law=best, possible=possible, points=tuple(points))
 
 
 def straight(points: Sequence[Point]) -> Law | None:
     """The line through ``points`` with relative errors, whatever its sign; None where a cost is not above zero."""
-    if min(y for _, y in points) <= 0:
+    _, costs = zip(*points, strict=True)
+    if min(costs) <= 0:
         return None
     return fitted(points, name=LINE, grows=float, start_up=False)
 
 
 def _family() -> dict[str, Callable[[float], float]]:
-    powers: dict[str, Callable[[float], float]] = {
-        name: (lambda x, e=e: x**e) for e, name in sorted({**PLAIN, **BETWEEN}.items())
-    }
-    return {**powers, LOGARITHMIC: lambda x: x * math.log1p(x)}
+    family = {name: power(exponent) for exponent, name in sorted({**PLAIN, **BETWEEN}.items())}
+    return {**family, LOGARITHMIC: lambda x: x * math.log1p(x)}
+
+
+def power(exponent: float) -> Callable[[float], float]:
+    """A growth with this power of the size."""
+    return lambda size: size**exponent
 
 
 def _held_out_error(points: Sequence[Point], law: Law) -> float:
     """How far the law is off at the largest size when it is fitted to the others."""
-    largest = max(x for x, _ in points)
-    others = [(x, y) for x, y in points if x < largest]
-    without = fitted(others, name=law.name, grows=law.grows)
+    largest, _ = max(points)
+    without = fitted([(x, y) for x, y in points if x < largest], name=law.name, grows=law.grows)
     if without is None:
         return math.inf
-    off = [math.log(max(without.at(x), 1e-9) / y) for x, y in points if x == largest]
-    return math.fsum(value * value for value in off)
+    squares: list[float] = []
+    for x, y in points:
+        if x == largest:
+            off = math.log(max(without.at(x), 1e-9) / y)
+            squares.append(off * off)
+    return math.fsum(squares)
 
 
 def fitted(points: Sequence[Point], *, name: str, grows: Callable[[float], float], start_up: bool = True) -> Law | None:
@@ -140,7 +157,7 @@ def fitted(points: Sequence[Point], *, name: str, grows: Callable[[float], float
 
     With ``start_up`` it starts at zero or above and grows; None where the cost does not.
     """
-    costs = [y for _, y in points]
+    _, costs = zip(*points, strict=True)
     law = None
     for _ in range(ROUNDS):
         law = _weighted(points, name=name, grows=grows, costs=costs, start_up=start_up)
@@ -153,11 +170,18 @@ def fitted(points: Sequence[Point], *, name: str, grows: Callable[[float], float
 def _weighted(
     points: Sequence[Point], *, name: str, grows: Callable[[float], float], costs: Sequence[float], start_up: bool
 ) -> Law | None:
-    weights = [1 / cost**2 for cost in costs]
-    samples = [(weight, grows(x), y) for weight, (x, y) in zip(weights, points, strict=True)]
+    samples: list[tuple[float, float, float]] = []
+    weights: list[float] = []
+    grown: list[float] = []
+    weighed: list[float] = []
+    for cost, (x, y) in zip(costs, points, strict=True):
+        w, z = 1 / cost**2, grows(x)
+        samples.append((w, z, y))
+        weights.append(w)
+        grown.append(w * z)
+        weighed.append(w * y)
     weight = math.fsum(weights)
-    mean = math.fsum(w * z for w, z, _ in samples) / weight
-    mean_y = math.fsum(w * y for w, _, y in samples) / weight
+    mean, mean_y = math.fsum(grown) / weight, math.fsum(weighed) / weight
     spread = math.fsum(w * (z - mean) ** 2 for w, z, _ in samples)
     if spread <= 0:
         return None

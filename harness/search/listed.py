@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import PlanEstimate
 from harness.core.campaign import CellStatus
-from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
+from harness.search.tally import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from harness.core.campaign import CampaignAnswer
+    from harness.core.cause import CellCount
     from harness.core.point import Point
 
 
@@ -28,11 +29,13 @@ class Listed:
     """
 
     def __init__(self, cells: Sequence[Point], *, passes: int, until_bad: bool = False) -> None:
-        self.cells = tuple(dict.fromkeys(cells))
         self.passes = passes
         self.until_bad = until_bad
         self.stopped = ""
-        self._answers: dict[Point, list[Answer]] = {cell: [] for cell in self.cells}
+        self._answers: dict[Point, list[Answer]] = {}
+        for cell in cells:
+            self._answers.setdefault(cell, [])
+        self.cells = tuple(self._answers)
         self._pass_s: list[float] = []
         self._fail_s: list[float] = []
 
@@ -74,22 +77,16 @@ class Listed:
 
     def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
         """``answer`` with how many cells came out in which way."""
-        counts = Counter(result.met for result in answer.cells)
+        counts: Counter[CellStatus] = Counter()
+        for result in answer.cells:
+            counts[result.met] += 1
         parts = [f"{counts[status]} {status}" for status in CellStatus if counts[status]]
         because = f"{len(answer.cells)} cells: {', '.join(parts)}" if parts else "no cell was selected"
         return replace(answer, because=because)
 
     def result(self) -> tuple[CellCount, ...]:
         """What was seen of each cell."""
-        return tuple(
-            CellCount(
-                cell=cell,
-                good=answers.count(Answer.GOOD),
-                bad=answers.count(Answer.BAD),
-                unresolved=answers.count(Answer.UNRESOLVED),
-            )
-            for cell, answers in self._answers.items()
-        )
+        return tuple(counted(cell, answers) for cell, answers in self._answers.items())
 
 
 def _count(number: int, noun: str) -> str:

@@ -33,7 +33,7 @@ from harness.search.blame import conclude
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
-from harness.search.ladder import Ladder, Levels, is_within
+from harness.search.ladder import Ladder, Levels, is_within, members
 from harness.search.script import Script, Steps
 from harness.search.split import next_probe
 
@@ -217,7 +217,7 @@ class Minimise(Script):
             caps = queue.popleft()
             if any(is_within(caps, other) for other in closed):
                 continue
-            cause = next((cause for cause in self.failing_sets if is_within(cause, caps)), None)
+            cause = self._cause_within(caps)
             if cause is None:
                 if len(self.failing_sets) >= self.most_causes:
                     return
@@ -234,9 +234,15 @@ class Minimise(Script):
                     closed.append(caps)
                     continue
                 cause = self.failing_sets[-1]
-            for position in _members(cause):
+            for position in members(cause):
                 queue.extend(self._ways_back(caps, position, cause[position] - 1))
         self.is_complete = not self.holes
+
+    def _cause_within(self, caps: Levels) -> Levels | None:
+        for cause in self.failing_sets:
+            if is_within(cause, caps):
+                return cause
+        return None
 
     def _minimal(self, top: Levels) -> Steps:
         """Append a minimal failing set within ``top``, which fails; none where that was a false alarm."""
@@ -271,7 +277,7 @@ class Minimise(Script):
     def _prefixes(self, top: Levels, *, at: int) -> Steps:
         """Keep the last setting of the shortest failing prefix, then of those before it, until what is kept fails."""
         base = self.ladder.bottom
-        rest: list[int] = _members(top)
+        rest: list[int] = members(top)
         self.failing_sets[at:] = [top]
         while not self._fails(base) and rest:
             chain = [self.ladder.raised(base, rest[:n], top=top) for n in range(len(rest) + 1)]
@@ -289,7 +295,7 @@ class Minimise(Script):
         moved = True
         while moved:
             before = self.failing_sets[-1]
-            for position in reversed(_members(before)):
+            for position in reversed(members(before)):
                 levels = self.failing_sets[-1]
                 chain = self._chain_back(levels, position)
                 yield from self._search_chain(chain, what=f"steps of {self.ladder.names[position]}")
@@ -301,8 +307,10 @@ class Minimise(Script):
         """``levels`` and the cells with one position ever further back, each within the next."""
         chain = [levels]
         for level in range(levels[position] - 1, -1, -1):
-            ways = [way for way in self.ladder.lowered(levels, position, level) if is_within(way, chain[0])]
-            chain = [*ways[:1], *chain] if ways and ways[0] != chain[0] else chain
+            for way in self.ladder.lowered(levels, position, level):
+                if is_within(way, chain[0]):
+                    chain = chain if way == chain[0] else [way, *chain]
+                    break
         return chain
 
     def _other_ways(self, levels: Levels, position: int) -> Steps:
@@ -334,13 +342,13 @@ class Minimise(Script):
 
     def _single_steps_back(self, levels: Levels) -> Iterator[tuple[int, Levels]]:
         """Each cell a single step back from ``levels`` (:meth:`_steps_back`), with the position that is taken back."""
-        for position in _members(levels):
+        for position in members(levels):
             for way in self._steps_back(levels, position):
                 yield position, way
 
     def _other_values(self, levels: Levels) -> Steps:
         """On categorical axes: does any value that is neither the good nor the bad one fail as well?"""
-        for position in _members(levels):
+        for position in members(levels):
             factor = self.ladder.factors[position]
             if factor.axis.type is not AxisType.CATEGORICAL:
                 continue
@@ -358,8 +366,7 @@ class Minimise(Script):
         """Ask until the smallest failing cell of ``chain`` is bracketed; its last cell fails."""
         while True:
             low, high = self._bracket(chain)
-            inside = [i for i in range(low + 1, high) if not self.ladder.broken(chain[i])]
-            probes = [i for i in inside if not self.is_exhausted(self._cell(chain[i]))]
+            probes = [i for i in range(low + 1, high) if self._can_ask(chain[i])]
             if not probes:
                 return
             pick = next_probe(
@@ -373,10 +380,17 @@ class Minimise(Script):
             cell = self._cell(chain[pick])
             yield CellRequest(cell=cell, role="search", reason=f"{pick} of {len(chain) - 1} {what} tried together")
 
+    def _can_ask(self, levels: Levels) -> bool:
+        return self.ladder.broken(levels) is None and not self.is_exhausted(self._cell(levels))
+
     def _bracket(self, chain: Sequence[Levels]) -> tuple[int, int]:
         """The last cell of ``chain`` that passes (-1: none) below the first that fails, and that one."""
-        high = next(i for i, levels in enumerate(chain) if self._fails(levels))
-        low = next((i for i in range(high - 1, -1, -1) if self.good(self._cell(chain[i]))), -1)
+        high = 0
+        while not self._fails(chain[high]):
+            high += 1
+        low = high - 1
+        while low >= 0 and not self.good(self._cell(chain[low])):
+            low -= 1
         return low, high
 
     def _ways_back(self, levels: Levels, position: int, level: int) -> tuple[Levels, ...]:
@@ -399,7 +413,7 @@ class Minimise(Script):
         return self.is_exhausted(cell) and not self.good(cell) and not self.fails(cell)
 
     def _axes_of(self, levels: Levels) -> frozenset[str]:
-        return frozenset(self.ladder.names[i] for i in _members(levels))
+        return frozenset(self.ladder.names[i] for i in members(levels))
 
     def _fails(self, levels: Levels) -> bool:
         return self.fails(self._cell(levels))
@@ -409,11 +423,6 @@ class Minimise(Script):
 
     def _cell(self, levels: Levels) -> Point:
         return self.ladder.cell(levels)
-
-
-def _members(levels: Levels) -> list[int]:
-    """The positions that have left their good value."""
-    return [i for i, level in enumerate(levels) if level]
 
 
 def _as_count(count: CellCount, axis: str) -> Count:

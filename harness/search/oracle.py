@@ -101,9 +101,13 @@ class Oracle:
 
 def not_followed(records: Iterable[TrialRecord]) -> tuple[str, ...]:
     """A sentence for each failure that was seen and is not the one being sought, with the option that seeks it."""
-    failed = [r.verdict for r in records if r.verdict.kind in FAILURES and r.answer is Answer.UNRESOLVED]
-    return tuple(
-        f"Another failure was seen and not followed: {words}, {number} time{'' if number == 1 else 's'}. "
-        f"Seek it with --bad {words.split()[0].lower()}."
-        for words, number in Counter(map(str, failed)).items()
-    )
+    failures: Counter[str] = Counter()
+    for record in records:
+        if record.verdict.kind in FAILURES and record.answer is Answer.UNRESOLVED:
+            failures[str(record.verdict)] += 1
+    sentences: list[str] = []
+    for words, number in failures.items():
+        failure = f"{words}, {number} time{'' if number == 1 else 's'}"
+        option = f"--bad {words.split()[0].lower()}"
+        sentences.append(f"Another failure was seen and not followed: {failure}. Seek it with {option}.")
+    return tuple(sentences)

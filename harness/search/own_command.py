@@ -8,7 +8,7 @@ from harness.core.campaign import OwnCommand, Task, Variant
 from harness.core.command_line import composed, difference
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer, Kind
-from harness.search.tables import count_of
+from harness.search.tables import count_of, of_cell
 from harness.store.redact import redact_text
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from harness.core.command_line import CommandLine
     from harness.core.point import Point
     from harness.core.record import TrialRecord
+    from harness.core.trial import Trial
 
 AGAIN = "again"
 """The role of a trial that only shows a minimal command line once more before it is printed."""
@@ -40,7 +41,7 @@ def once_more(answer: CampaignAnswer, records: Sequence[TrialRecord]) -> CellReq
     """The cause that is to be tried again next; None once each was tried :data:`TRIES` times, or spoiled as often."""
     for cause in causes_of(answer):
         cell = cause.seen.cell
-        kinds = [r.verdict.kind for r in records if r.trial.role == AGAIN and r.trial.point == cell]
+        kinds = [record.verdict.kind for record in of_cell(cell, records) if record.trial.role == AGAIN]
         answers = len(kinds) - kinds.count(Kind.INFRA)
         if answers < TRIES and len(kinds) < 2 * TRIES:
             reason = f"the minimal command line once more, {answers + 1} of {TRIES}"
@@ -78,26 +79,32 @@ def _of_threshold(spec: CampaignSpec, answer: CampaignAnswer) -> list[tuple[Poin
 
 
 def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialRecord]) -> OwnCommand | None:
-    line, here = _line(cell, records), [r for r in records if r.trial.point == cell]
-    failed = [record for record in here if record.answer is Answer.BAD]
-    if line is None or not failed:
+    here = of_cell(cell, records)
+    failed: list[TrialRecord] = []
+    again: list[Answer] = []
+    for record in here:
+        if record.answer is Answer.BAD:
+            failed.append(record)
+        if record.trial.role == AGAIN and record.verdict.kind is not Kind.INFRA:
+            again.append(record.answer)
+    if not failed:
         return None
-    again = [r for r in here if r.trial.role == AGAIN and r.verdict.kind is not Kind.INFRA]
+    line = _line(here[0].trial)
     variants: list[Variant] = []
     for other in next_to:
-        there = _line(other, records)
-        if there is not None:
-            variants.append(Variant(change=redact_text(difference(line, there)), count=count_of(other, records)))
+        there = of_cell(other, records)
+        if there:
+            change = redact_text(difference(line, _line(there[0].trial)))
+            variants.append(Variant(change=change, count=count_of(other, there)))
     return OwnCommand(
         line=tuple(map(redact_text, line.words)),
         verdict=str(failed[0].verdict),
-        count=count_of(cell, records),
+        count=count_of(cell, here),
         tried_again=len(again),
-        failed_again=sum(record.answer is Answer.BAD for record in again),
+        failed_again=again.count(Answer.BAD),
         next_to=tuple(variants),
     )
 
 
-def _line(cell: Point, records: Sequence[TrialRecord]) -> CommandLine | None:
-    trial = next((record.trial for record in records if record.trial.point == cell), None)
-    return None if trial is None else composed(trial.config, python=trial.python or PROGRAM, env=trial.env)
+def _line(trial: Trial) -> CommandLine:
+    return composed(trial.config, python=trial.python or PROGRAM, env=trial.env)

@@ -9,7 +9,7 @@ from harness.core.boundary import ScalingFit
 from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import fit_line, medians, student_t
 from harness.core.verdict import Kind
-from harness.search.laws import LEAST_ERROR, fitted, growth, straight
+from harness.search.laws import LEAST_ERROR, fitted, growth, power, straight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,9 +45,14 @@ def fit_scaling(
     error = line.slope_error() if weighed is None else weighed.scale_error(points=len(ordered))
     note = "two values: no interval can be given" if error is None else ""
     margin = error or 0.0
-    power = growth_exponent(ordered)
+    exponents = growth_exponent(ordered)
     grown = growth(ordered)
     law = grown.law if grown else weighed or line
+    predicted: list[tuple[float, float]] = []
+    limits: list[tuple[float, float | None]] = []
+    for value in predict_for:
+        predicted.append((value, max(law.at(value), 0.0)))
+        limits.append((value, None if grown is None else grown.limit(value)))
     return ScalingFit(
         quantity=quantity,
         intercept=start,
@@ -56,13 +61,13 @@ def fit_scaling(
         slope_high=slope + margin,
         r_squared=line.r_squared,
         points=tuple(every),
-        predicted=tuple((value, max(law.at(value), 0.0)) for value in predict_for),
-        limits=tuple((value, None if grown is None else grown.limit(value)) for value in predict_for),
+        predicted=tuple(predicted),
+        limits=tuple(limits),
         law="" if grown is None else grown.law.name,
         other_laws=() if grown is None else grown.others,
-        exponent=None if power is None else power[0],
-        exponent_low=None if power is None else power[1],
-        exponent_high=None if power is None else power[2],
+        exponent=None if exponents is None else exponents[0],
+        exponent_low=None if exponents is None else exponents[1],
+        exponent_high=None if exponents is None else exponents[2],
         note=note,
         is_by_value=True,
     )
@@ -75,12 +80,14 @@ def growth_exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float
     interval of e (F test on the relative errors squared, three parameters) lies inside 0.1..4 and is at most
     ``WIDEST_INTERVAL`` wide.
     """
-    values = sorted({x for x, _ in points})
-    if len(values) < 4 or values[0] <= 0 or values[-1] < 4 * values[0] or min(y for _, y in points) <= 0:
+    if len(points) < 4:
+        return None
+    sizes, costs = zip(*points, strict=True)
+    if len(set(sizes)) < 4 or min(sizes) <= 0 or max(sizes) < 4 * min(sizes) or min(costs) <= 0:
         return None
     tried: list[tuple[float, float]] = []
     for exponent in EXPONENTS:
-        law = fitted(points, name="", grows=lambda x, e=exponent: x**e)
+        law = fitted(points, name="", grows=power(exponent))
         if law is not None:
             tried.append((law.error, exponent))
     if not tried:
@@ -111,9 +118,7 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
             steps.append((size, median(step_s)))
         if kind is Kind.PASS:
             whole.append((size, record.outcome.duration_s))
-    if len({size for size, _ in steps}) > 1:
-        return fit_scaling("seconds per step", steps, _missing(axis, steps))
-    return fit_scaling("seconds per trial", whole, _missing(axis, whole))
+    return _along(axis, "seconds per step", steps) or _along(axis, "seconds per trial", whole)
 
 
 def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFit, ...]:
@@ -133,10 +138,10 @@ def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFi
             nodes.append((size, counted))
     fits = (
         scaling_of(records, axis=axis),
-        fit_scaling("peak memory, MiB", memory, _missing(axis, memory)),
-        fit_scaling("autograd nodes of a forward pass", nodes, _missing(axis, nodes)),
+        _along(axis, "peak memory, MiB", memory),
+        _along(axis, "autograd nodes of a forward pass", nodes),
     )
-    return tuple(fit for fit in fits if fit is not None)
+    return tuple(filter(None, fits))
 
 
 def _number(record: TrialRecord, axis: Axis) -> float | None:
@@ -144,6 +149,8 @@ def _number(record: TrialRecord, axis: Axis) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _missing(axis: Axis, points: Sequence[tuple[float, float]]) -> list[float]:
-    sizes = {x for x, _ in points}
-    return [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in sizes]
+def _along(axis: Axis, quantity: str, points: Sequence[tuple[float, float]]) -> ScalingFit | None:
+    """How ``quantity`` grows, with a prediction for every size of ``axis`` at which it was not measured."""
+    measured = dict(points)
+    missing = [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in measured]
+    return fit_scaling(quantity, points, missing)

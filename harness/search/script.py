@@ -12,7 +12,7 @@ from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate, passes_needed
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
-from harness.search.tally import Tally
+from harness.search.tally import Tally, false_alarms
 from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Script:
 
     def is_sure(self, cell: Point) -> bool:
         """Whether its failures are sure to be its own; one of them at least was run to its end."""
-        alarms = sum(tally.failures for tally in self.tallies.values() if not tally.suspect)
+        alarms = false_alarms(self.tallies.values())
         return cell in self.tallies and self.tallies[cell].is_sure(false_alarms=alarms, tried=len(self.tallies))
 
     def passed(self, cell: Point, passes: int) -> bool:

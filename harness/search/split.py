@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+T = TypeVar("T")
 
 MAX_PROBES = 24
 """Probes considered at once. More are thinned to this many, evenly; later questions refine the interval."""
@@ -46,19 +49,21 @@ def next_probe(
 
     V(k) = min_j [j*b + (k-j)*a + V(j) + V(k-j)], with costs and weights per position.
     """
-    indices = _thin(len(probes))
-    chosen = tuple(probes[i] for i in indices)
-    edges = (unknown_below, *chosen, unknown_above)
-    weights = tuple(edges[i + 1] - edges[i] for i in range(len(edges) - 1))
-    costs = tuple(_rounded(pass_s[i]) for i in indices)
-    best = _best(weights, costs, _rounded(fail_s), min(max(failures, 1), len(indices)))
+    chosen: list[int] = []
+    costs: list[float] = []
+    for i in evenly(range(len(probes)), most=MAX_PROBES):
+        chosen.append(probes[i])
+        costs.append(_rounded(pass_s[i]))
+    edges = pairwise((unknown_below, *chosen, unknown_above))
+    weights = tuple(after - before for before, after in edges)
+    best = _best(weights, tuple(costs), _rounded(fail_s), min(max(failures, 1), len(chosen)))
     return chosen[best]
 
 
-def _thin(n: int) -> tuple[int, ...]:
-    if n <= MAX_PROBES:
-        return tuple(range(n))
-    return tuple(sorted({round(i * (n - 1) / (MAX_PROBES - 1)) for i in range(MAX_PROBES)}))
+def evenly(items: Sequence[T], *, most: int) -> Sequence[T]:
+    """At most ``most`` of ``items``, the first and the last among them."""
+    n = len(items)
+    return items if n <= most else [items[round(i * (n - 1) / (most - 1))] for i in range(most)]
 
 
 def _rounded(seconds: float) -> float:

@@ -12,8 +12,9 @@ from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
 from harness.search.cell_status import Ended, cell_status, in_force, words
 from harness.search.covering import suspects
-from harness.search.implicate import axis_verdicts
+from harness.search.implicate import axis_verdicts, without
 from harness.search.scaling import fits_along, scaling_of
+from harness.search.tally import counted
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -43,12 +44,17 @@ class Facts:
 
     def of(self, cell: Point) -> tuple[TrialRecord, ...]:
         """The trials of one cell."""
-        return tuple(r for r in self.records if r.trial.point == cell)
+        return of_cell(cell, self.records)
 
     def ended(self, record: TrialRecord) -> Ended:
         """What one trial ended in."""
         names = self.names.get(record.trial.key, ())
         return Ended(kind=record.verdict.kind, words=failure_name(record, names), names=names)
+
+
+def of_cell(cell: Point, records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """The trials of ``cell`` among ``records``."""
+    return tuple(record for record in records if record.trial.point == cell)
 
 
 def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
@@ -58,12 +64,18 @@ def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
 
 def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today: dt.date) -> tuple[CellResult, ...]:
     """Each of ``cells``, and any other that was run, held against what was expected of it."""
-    every = dict.fromkeys([*cells, *(r.trial.point for r in facts.records), *facts.overrides])
-    return tuple(_result(matrix, cell, facts, today=today) for cell in every)
+    by_cell: dict[Point, list[TrialRecord]] = {}
+    for cell in cells:
+        by_cell.setdefault(cell, [])
+    for record in facts.records:
+        by_cell.setdefault(record.trial.point, []).append(record)
+    for cell in facts.overrides:
+        by_cell.setdefault(cell, [])
+    return tuple(_result(matrix, cell, records, facts, today=today) for cell, records in by_cell.items())
 
 
-def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> CellResult:
-    records, expected = facts.of(cell), in_force(matrix, cell, today=today)
+def _result(matrix: Matrix, cell: Point, records: Sequence[TrialRecord], facts: Facts, *, today: dt.date) -> CellResult:
+    expected = in_force(matrix, cell, today=today)
     ended = list(map(facts.ended, records))
     status, because = cell_status(expected, ended)
     override = facts.overrides.get(cell)
@@ -71,35 +83,44 @@ def _result(matrix: Matrix, cell: Point, facts: Facts, *, today: dt.date) -> Cel
         status = CellStatus.SKIPPED if override.answer is Answer.UNRESOLVED else CellStatus.NOT_RUN
         because = override.why
     seconds = sum(record.outcome.duration_s for record in records)
-    failed = [e.words for e in ended if e.kind not in (Kind.PASS, Kind.INFRA)]
+    keys: list[str] = []
+    endings: Counter[str] = Counter()
+    failure = ""
+    for record, end in zip(records, ended, strict=True):
+        keys.append(record.trial.key)
+        endings[end.words] += 1
+        if end.kind not in (Kind.PASS, Kind.INFRA):
+            failure = failure or end.words
     return CellResult(
         cell=cell,
         name=matrix.space.name_of(cell),
         count=count_of(cell, records),
-        seen=tuple(Counter(e.words for e in ended).most_common()),
+        seen=tuple(endings.most_common()),
         expected=words(expected),
         met=status,
         because=because,
         issue=expected.issue if expected else "",
-        failure=failed[0] if failed else "",
-        keys=tuple(record.trial.key for record in records),
+        failure=failure,
+        keys=tuple(keys),
         said=f"{override.by}: {override.why}" if override else "",
-        ran=next((facts.ran[r.trial.key] for r in records if r.trial.key in facts.ran), ""),
+        ran=_ran(keys, facts),
         seconds=seconds,
         gpu_seconds=seconds * matrix.gpus_at(cell),
         predicted_s=facts.predicted_s.get(cell),
     )
 
 
+def _ran(keys: Sequence[str], facts: Facts) -> str:
+    """What the first of these trials of which that is known really ran."""
+    for key in keys:
+        if key in facts.ran:
+            return facts.ran[key]
+    return ""
+
+
 def count_of(cell: Point, records: Sequence[TrialRecord]) -> CellCount:
     """The trials of ``cell`` among ``records`` by their answers, without those that the machine spoiled."""
-    answers = [r.answer for r in records if r.trial.point == cell and r.verdict.kind is not Kind.INFRA]
-    return CellCount(
-        cell=cell,
-        good=answers.count(Answer.GOOD),
-        bad=answers.count(Answer.BAD),
-        unresolved=answers.count(Answer.UNRESOLVED),
-    )
+    return counted(cell, [r.answer for r in of_cell(cell, records) if r.verdict.kind is not Kind.INFRA])
 
 
 def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
@@ -108,10 +129,14 @@ def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
     Trials that ended in another failure are neither passes nor failures of this one. Without any failure there is
     nothing that an axis could be to blame for, and no table.
     """
-    ended = [(record, facts.ended(record)) for record in facts.records if record.verdict.kind is not Kind.INFRA]
+    ended: list[tuple[TrialRecord, Ended]] = []
     names: Counter[str] = Counter()
     ran: dict[Point, str] = {}
-    for record, end in ended:
+    for record in facts.records:
+        if record.verdict.kind is Kind.INFRA:
+            continue
+        end = facts.ended(record)
+        ended.append((record, end))
         if end.kind not in (Kind.PASS, Kind.UNRESOLVED, Kind.SLOW):
             names[end.words] += 1
         if record.trial.key in facts.ran:
@@ -134,8 +159,9 @@ def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
 def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellCount]:
     tallies: dict[Point, Counter[str]] = {}
     well = {Kind.PASS}
-    if any(end.words == name and end.kind in NEVER_ENDED_WELL for _, end in ended):
-        well.add(Kind.BELOW_TARGET)
+    for _, end in ended:
+        if end.words == name and end.kind in NEVER_ENDED_WELL:
+            well.add(Kind.BELOW_TARGET)
     for record, end in ended:
         what = "bad" if end.words == name else "good" if end.kind in well else "unresolved"
         tallies.setdefault(record.trial.point, Counter())[what] += 1
@@ -150,7 +176,7 @@ def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ..
             continue
         lines: dict[Point, list[TrialRecord]] = {}
         for record in records:
-            lines.setdefault(_without(record.trial.point, factor.name), []).append(record)
+            lines.setdefault(without(record.trial.point, factor.name), []).append(record)
         longest, n_values = Point(), 0
         for rest, mine in lines.items():
             fit = scaling_of(mine, axis=factor.axis)
@@ -160,7 +186,3 @@ def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ..
             line = fits_along(lines[longest], axis=factor.axis)
             fits += [AxisFit(axis=factor.name, fixed=longest, fit=fit) for fit in line]
     return tuple(fits)
-
-
-def _without(cell: Point, name: str) -> Point:
-    return Point(tuple(setting for setting in cell.settings if setting[0] != name))

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from harness.core.cause import CellCount
+from harness.core.verdict import Answer
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from harness.core.point import Point
     from harness.search.certificate import Certificate
 
 RAREST = 0.1
@@ -90,6 +96,25 @@ class Tally:
     def is_exhausted(self) -> bool:
         """Whether it too often gave no answer to be asked again."""
         return self.unresolved >= PATIENCE + (self.good + self.failures) // 2
+
+
+def false_alarms(tallies: Iterable[Tally]) -> int:
+    """The failures of those that are trusted again, because they did not come back."""
+    alarms = 0
+    for tally in tallies:
+        if not tally.suspect:
+            alarms += tally.failures
+    return alarms
+
+
+def counted(cell: Point, answers: Sequence[Answer]) -> CellCount:
+    """How often a cell gave each answer."""
+    return CellCount(
+        cell=cell,
+        good=answers.count(Answer.GOOD),
+        bad=answers.count(Answer.BAD),
+        unresolved=answers.count(Answer.UNRESOLVED),
+    )
 
 
 @lru_cache(maxsize=65536)

@@ -35,7 +35,7 @@ from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
 from harness.search.flaky import DOUBT, Doubts, rarest_rate
 from harness.search.forecast import outlook
 from harness.search.split import failures_allowed, next_probe
-from harness.search.tally import Tally
+from harness.search.tally import Tally, false_alarms
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, PlanEstimate
@@ -115,13 +115,18 @@ class ThresholdSearch:
     def high(self) -> int:
         """The smallest position that is suspected to fail, or one past the last."""
         if self._high is None:
-            self._high = min((i for i in self._failed if self.tallies[i].suspect), default=len(self.tallies))
+            self._high = min(self._suspects(), default=len(self.tallies))
         return self._high
 
     @property
     def ceiling(self) -> int:
         """The smallest position whose limit ran out while it made progress, or one past the last."""
         return min(self.slow, default=len(self.tallies))
+
+    @property
+    def failures(self) -> int:
+        """Trials that failed."""
+        return sum(tally.bad for tally in self.tallies)
 
     def confirmed(self, position: int) -> bool:
         """Whether the failures at ``position`` are sure to be its own."""
@@ -131,7 +136,7 @@ class ThresholdSearch:
     @property
     def false_alarms(self) -> int:
         """Failures at values that are trusted again, because they did not come back."""
-        return sum(self.tallies[i].failures for i in self._failed if not self.tallies[i].suspect)
+        return false_alarms(self.tallies[i] for i in self._failed)
 
     def open_positions(self) -> list[int]:
         """Positions between the bounds that are still worth a question."""
@@ -222,28 +227,37 @@ class ThresholdSearch:
         other._cuts = list(self._cuts)
         return other
 
+    def _suspects(self) -> dict[int, Tally]:
+        """The values that are taken to fail, be it for now, by position."""
+        return {i: self.tallies[i] for i in self._failed if self.tallies[i].suspect}
+
     def _fail(self, position: int, seconds: float) -> None:
         if seconds > 0:
             self.costs.failed(seconds)
-        broken = [i for i in range(position, len(self.tallies)) if self.tallies[i].certified]
+        beyond = zip(self.axis.values[position:], self.tallies[position:], strict=True)
+        broken = [str(value) for value, tally in beyond if tally.certified]
         self.tallies[position].bad += 1
         self._failed.add(position)
         if broken and self.tallies[position].suspect:
-            names = ", ".join(str(self.axis.values[i]) for i in broken)
-            self.non_monotone.append(
-                f"{self.axis.name}={self.axis.values[position]} failed although {names} had passed the certificate"
-            )
+            name = f"{self.axis.name}={self.axis.values[position]}"
+            self.non_monotone.append(f"{name} failed although {', '.join(broken)} had passed the certificate")
 
     def _believed(self) -> int:
         """A single pass is believed for now; where failing values pass too, as many as leave little doubt."""
         self._doubts = None
         passed = [i for i in self._tested if i < self.high and self.tallies[i].good]
-        rate = rarest_rate(self.tallies[i] for i in self._failed if self.tallies[i].suspect)
+        rate = rarest_rate(self._suspects().values())
         if rate == 1.0 or not passed or self.stopped:
             return max(passed, default=-1)
-        sure = max((i for i in passed if self.tallies[i].certified), default=-1)
+        sure = believed = -1
+        for i in passed:
+            if self.tallies[i].certified:
+                sure = max(sure, i)
         self._doubts = Doubts.of(self.tallies[: self.high], ruled_out=sure, rate=rate)
-        return max((i for i in passed if self._doubts.below[i] <= DOUBT), default=-1)
+        for i in passed:
+            if self._doubts.below[i] <= DOUBT:
+                believed = max(believed, i)
+        return believed
 
     def _decide(self) -> Request | None:
         self.stopped = self.stopped or self.effort.spent(trials=self.trials, seconds=self.seconds)
@@ -323,8 +337,9 @@ class ThresholdSearch:
 
     def _look_above(self) -> Request | None:
         """With ``effort.check_above``: does what lies above the first failing value fail too?"""
-        high, last = self.high, len(self.tallies) - 1
-        above = list(dict.fromkeys(i for i in (high + 1, last, high + 2, *range(high + 3, last)) if high < i <= last))
+        above = list(range(self.high + 1, len(self.tallies)))
+        if above:
+            above.insert(1, above.pop())  # the largest comes second
         for position in above[: self.effort.check_above]:
             tally = self.tallies[position]
             if not tally.bad and not tally.unresolved and tally.good < MANY_PASSES:
@@ -344,5 +359,9 @@ class ThresholdSearch:
 
 def _numbers(axis: Axis) -> tuple[float, ...]:
     """The values as numbers; their places where they are dates, commits or other names."""
-    numbers = tuple(float(v) for v in axis.values if isinstance(v, int | float))
-    return numbers if len(numbers) == len(axis.values) else tuple(map(float, range(len(axis.values))))
+    numbers: list[float] = []
+    for value in axis.values:
+        if not isinstance(value, int | float):
+            return tuple(map(float, range(len(axis.values))))
+        numbers.append(float(value))
+    return tuple(numbers)

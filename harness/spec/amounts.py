@@ -23,6 +23,11 @@ def duration(text: str) -> float:
     return seconds
 
 
+def items_of(text: str) -> list[str]:
+    """What stands between the commas of ``text``, without what is empty."""
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
 def number(text: str) -> int | float:
     """A whole number or a decimal one. ValueError for anything else, infinity, and more than 2**53."""
     try:

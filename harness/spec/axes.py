@@ -79,12 +79,15 @@ def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | Non
     Raises:
         SpecError: a range among words, or one that runs down or does not reach its end.
     """
-    numeric = list(filter(_is_numeric, items))
-    if len(numeric) == len(items):
+    numeric: list[str] = []
+    words: list[str] = []
+    for item in items:
+        (numeric if _is_numeric(item) else words).append(item)
+    if not words:
         return _expanded(name, items)
     if any(".." in item for item in numeric):
-        word = next(item for item in items if item not in numeric)
-        raise SpecError(f"axis {name!r} has numbers from {numeric[0]} and the word {word!r}; list all of its values")
+        first, word = numeric[0], words[0]
+        raise SpecError(f"axis {name!r} has numbers from {first} and the word {word!r}; list all of its values")
     return None
 
 
@@ -126,8 +129,9 @@ def _products(name: str, item: str, low: float, high: float, factor: float) -> l
     while values[-1] < high and len(values) <= MOST_VALUES:
         values.append(values[-1] * factor)
     if values[-1] != high:
-        before = ", ".join(f"{v:g}" for v in values[-2:])
-        raise SpecError(f"axis {name!r}: {item} does not reach {high}; the steps nearest to it are {before}")
+        before, after = values[-2:]
+        near = f"{before:g}, {after:g}"
+        raise SpecError(f"axis {name!r}: {item} does not reach {high}; the steps nearest to it are {near}")
     return values
 
 

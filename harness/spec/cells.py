@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
@@ -32,7 +31,10 @@ def parse_cell(text: str, space: Space) -> Point:
     if text.strip() in ("", "good", BASELINE, "bad"):
         cell = space.bad if text.strip() == "bad" else space.good
     else:
-        values = {match["name"]: _typed(axes.get(match["name"]), match["value"]) for match in _terms(text, ("=", "=="))}
+        values: dict[str, Value] = {}
+        for match in _terms(text, ("=", "==")):
+            name = match["name"]
+            values[name] = _typed(axes.get(name), match["value"])
         cell = space.cell(cell_of(values, axes))
     rule = space.broken(cell)
     if rule is not None:
@@ -47,14 +49,15 @@ def parse_selector(texts: Iterable[str], space: Space) -> Selector:
         SpecError: no such axis or value, with the nearest.
     """
     axes, terms = axes_of(space.factors), dict[str, object]()
-    for match in chain.from_iterable(_terms(text, None) for text in texts):
-        name, op, value = match["name"], match["op"], match["value"]
-        axis = axes.get(name)
-        if op in ("=", "=="):
-            parts = [_typed(axis, part) for part in value.split("|")]
-            terms[name] = parts[0] if len(parts) == 1 else parts
-        else:
-            terms[name] = f"{op}{value}"
+    for text in texts:
+        for match in _terms(text, None):
+            name, op, value = match["name"], match["op"], match["value"]
+            axis = axes.get(name)
+            if op in ("=", "=="):
+                parts = [_typed(axis, part) for part in value.split("|")]
+                terms[name] = parts[0] if len(parts) == 1 else parts
+            else:
+                terms[name] = f"{op}{value}"
     return selector_of(terms, axes)
 
 
@@ -74,4 +77,7 @@ def _typed(axis: Axis | None, word: str) -> Value:
         return word
     if axis.type is AxisType.FLAG:
         return {"0": False, "1": True, "false": False, "true": True}.get(word.lower(), word)
-    return next((value for value in axis.values if word in (word_of(value), str(value))), word)
+    for value in axis.values:
+        if word in (word_of(value), str(value)):
+            return value
+    return word

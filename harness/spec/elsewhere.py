@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.errors import SpecError
 from harness.core.point import Axis, AxisType
 from harness.core.space import Bundle, Factor
+from harness.spec.amounts import items_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,15 +34,19 @@ def elsewhere_factor(text: str, *, repository: Path) -> Factor:
         SpecError: fewer than two values, or git knows no such commit.
     """
     name, _, values = map(str.strip, text.partition("="))
-    words = [word.strip() for word in values.split(",") if word.strip()]
+    words = items_of(values)
     if name == COMMIT and len(words) == 1 and ".." in words[0]:
         words = _range(words[0], repository)
     if len(words) < 2:
         example = f"{COMMIT}=v1..HEAD" if name == COMMIT else f"{name}=/venvs/a/bin/python,/venvs/b/bin/python"
         raise SpecError(f"axis {name!r} needs at least two values, e.g. {example}")
     axis = Axis(name=name.removeprefix(ENVIRONMENT), path="", type=AxisType.ORDERED, values=tuple(words))
-    bundles = tuple(Bundle(commit=word) if name == COMMIT else Bundle(python=word) for word in words)
+    bundles = tuple(_bundle(name, word) for word in words)
     return Factor(axis=axis, good=words[0], bad=words[-1], bundles=bundles)
+
+
+def _bundle(name: str, word: str) -> Bundle:
+    return Bundle(commit=word) if name == COMMIT else Bundle(python=word)
 
 
 def _range(text: str, repository: Path) -> list[str]:

@@ -10,6 +10,7 @@ from harness.core.errors import SpecError
 from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType, Value
 from harness.core.space import Bundle, Factor, Space
+from harness.spec.amounts import items_of
 from harness.spec.axes import parse_axis, setting
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.fault import parse_fault
@@ -33,16 +34,19 @@ def inline_matrix(
     Raises:
         SpecError: an unknown setting or value, with the nearest, or no axis at all.
     """
-    factors = tuple(
-        elsewhere_factor(text, repository=repository) if is_elsewhere(text) else _factor(text) for text in axes
-    )
+    factors: list[Factor] = []
+    for text in axes:
+        if is_elsewhere(text):
+            factors.append(elsewhere_factor(text, repository=repository))
+        else:
+            factors.append(_factor(text))
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
     base = _base_bundle(factors, fixed or {})
     by_name = axes_of(factors)
     return Matrix(
         name=name_of_axes(by_name),
-        space=Space(factors=factors),
+        space=Space(factors=tuple(factors)),
         base=base,
         fault=None if fault is None else parse_fault(fault, axes=by_name),
     )
@@ -82,7 +86,7 @@ def factor_along(axis: Axis) -> Factor:
 
 def _in_words(where: ConfigPath, name: str, values: str) -> Axis:
     """An axis of words or of a flag; SpecError where it has fewer than two."""
-    words = tuple(_parsed(where, word) for word in values.split(",") if word.strip())
+    words = tuple(_parsed(where, word) for word in items_of(values))
     if len(words) < 2:
         raise SpecError(f"axis {name!r} needs its values, the good one first, e.g. {name}={_example(where)}")
     kind = AxisType.FLAG if where.type is bool else AxisType.CATEGORICAL

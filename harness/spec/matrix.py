@@ -103,8 +103,7 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
     with at(lines.place("fault")):
         fault = parse_fault(keys.fault, axes=axes) if keys.fault is not None else None
     space = Space(factors=factors, rules=_rules(keys, factors, axes, lines))
-    signatures = tuple(_signature(name, row, lines) for name, row in keys.signatures.items())
-    signatures_by_name = {row.name: row for row in signatures}
+    signatures = {name: _signature(name, row, lines) for name, row in keys.signatures.items()}
     with at(lines.place("strength")):
         if keys.strategy == "pairwise" and keys.strength > len(factors):
             raise SpecError(f"strength {keys.strength} is more than the {len(factors)} axes there are")
@@ -122,28 +121,16 @@ def _matrix(keys: Any, lines: Lines) -> Matrix:
         strength=keys.strength,
         include=tuple(_included(i, row, space, axes, lines) for i, row in enumerate(keys.include)),
         limits=_limits(keys.limits, lines, "limits"),
-        limits_when=tuple(
-            LimitsWhen(
-                when=_selector(("limits_when", i, "when"), row.when, axes, lines),
-                limits=_limits(row, lines, "limits_when", i),
-            )
-            for i, row in enumerate(keys.limits_when)
-        ),
-        resources=(
-            Resources(gpus=keys.resources.gpus),
-            *(
-                Resources(when=_selector(("resources_when", i, "when"), row.when, axes, lines), gpus=row.gpus)
-                for i, row in enumerate(keys.resources_when)
-            ),
-        ),
+        limits_when=_limits_when(keys, axes, lines),
+        resources=_resources(keys, axes, lines),
         success=_success(keys.success, lines),
-        signatures=signatures,
-        expect=tuple(_expectation(i, row, axes, signatures_by_name, lines) for i, row in enumerate(keys.expect)),
+        signatures=tuple(signatures.values()),
+        expect=tuple(_expectation(i, row, axes, signatures, lines) for i, row in enumerate(keys.expect)),
         passes=keys.repeat.passes,
         infra_retries=keys.repeat.infra_retries,
         effort=_effort(keys, lines),
         gpu_seconds=keys.budget.gpu_seconds,
-        searches=_searches(keys, space, axes, signatures_by_name, lines),
+        searches=_searches(keys, space, axes, signatures, lines),
         tags=tuple(keys.tags),
     )
 
@@ -189,7 +176,9 @@ def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lin
         when = _selector(("constraints", i, "when"), row.when, axes, lines)
         require = _selector(("constraints", i, "require"), row.require, axes, lines)
         rules.append(Rule(when=when, require=require, because=row.because))
-    rules.extend(Rule(when=_selector(("exclude", i), row, axes, lines)) for i, row in enumerate(keys.exclude))
+    for i, row in enumerate(keys.exclude):
+        when = _selector(("exclude", i), row, axes, lines)
+        rules.append(Rule(when=when))
     return tuple(rules)
 
 
@@ -207,7 +196,8 @@ def _check_disjoint(factors: tuple[Factor, ...], base: Mapping[str, object], lin
         names: set[str] = set()
         for bundle in factor.bundles:
             names.update(dict(bundle.config))
-            names.update(f"${name}" for name, _ in bundle.env)
+            for name, _ in bundle.env:
+                names.add(f"${name}")
         return names
 
     for factor in factors:
@@ -235,6 +225,22 @@ def _limits(keys: Any, lines: Lines, *key: str | int) -> Limits:
         stall_s=_seconds(keys.stall, lines, *key, "stall"),
         total_s=_seconds(keys.total, lines, *key, "total"),
     )
+
+
+def _limits_when(keys: Any, axes: Mapping[str, Axis], lines: Lines) -> tuple[LimitsWhen, ...]:
+    rows: list[LimitsWhen] = []
+    for i, row in enumerate(keys.limits_when):
+        when = _selector(("limits_when", i, "when"), row.when, axes, lines)
+        rows.append(LimitsWhen(when=when, limits=_limits(row, lines, "limits_when", i)))
+    return tuple(rows)
+
+
+def _resources(keys: Any, axes: Mapping[str, Axis], lines: Lines) -> tuple[Resources, ...]:
+    rows = [Resources(gpus=keys.resources.gpus)]
+    for i, row in enumerate(keys.resources_when):
+        when = _selector(("resources_when", i, "when"), row.when, axes, lines)
+        rows.append(Resources(when=when, gpus=row.gpus))
+    return tuple(rows)
 
 
 def _seconds(amount: float | str | None, lines: Lines, *key: str | int) -> float | None:
@@ -326,10 +332,10 @@ def _check_signature(name: str | None, kind: Kind | None, signatures: Mapping[st
 def _searches(
     keys: Any, space: Space, axes: Mapping[str, Axis], signatures: Mapping[str, SignatureSpec], lines: Lines
 ) -> tuple[SearchEntry, ...]:
-    entries: list[SearchEntry] = []
+    entries: dict[str, SearchEntry] = {}
     for i, row in enumerate(keys.searches):
         with at(lines.place("searches", i, "name")):
-            if row.name in [entry.name for entry in entries]:
+            if row.name in entries:
                 raise SpecError(f"search {row.name!r} is there twice")
         _check_signature(row.signature, None, signatures, lines.place("searches", i, "signature"))
         with at(lines.place("searches", i, "fixed")):
@@ -339,18 +345,16 @@ def _searches(
             _check_axis(kind, row.axis, axes, fixed)
         with at(lines.place("searches", i)):
             _check_search(kind, row, space, fixed)
-        entries.append(
-            SearchEntry(
-                name=row.name,
-                kind=kind,
-                axis=row.axis,
-                fixed=tuple(fixed.items()),
-                signature=row.signature,
-                strength=row.strength,
-                causes=row.causes,
-            )
+        entries[row.name] = SearchEntry(
+            name=row.name,
+            kind=kind,
+            axis=row.axis,
+            fixed=tuple(fixed.items()),
+            signature=row.signature,
+            strength=row.strength,
+            causes=row.causes,
         )
-    return tuple(entries)
+    return tuple(entries.values())
 
 
 def _check_axis(kind: SearchKind, axis: str | None, axes: Mapping[str, Axis], fixed: Mapping[str, object]) -> None:

@@ -42,7 +42,7 @@ def at(place: str) -> Generator[None]:
 def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> Factor:
     """The axis called ``name`` as its keys in the file describe it; ``command`` is empty for our own trainer."""
     target = "command" if command else "nsa"
-    places = {place.name: place for place in placeholders(command)} if command else None
+    places = places_of(command) if command else None
     with at(lines.place("axes", name)):
         kind, values = AxisType(keys.type), _values(name, keys)
         where = "values" if keys.values is not None else "range"
@@ -55,6 +55,11 @@ def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> 
     with at(lines.place("axes", name, "apply")):
         bundles = _bundles(axis, keys.apply, target)
     return Factor(axis=axis, good=good, bad=bad, priority=keys.priority, bundles=bundles)
+
+
+def places_of(command: Sequence[str]) -> dict[str, Placeholder]:
+    """The places of a command line, by name."""
+    return {place.name: place for place in placeholders(command)}
 
 
 def value_of(axis: Axis, raw: Any) -> Value:
@@ -80,10 +85,11 @@ def selector_of(conditions: Mapping[str, Any], axes: Mapping[str, Axis]) -> Sele
         SpecError: an unknown axis or value, with the nearest, or a comparison that no value satisfies.
     """
     terms: list[tuple[str, tuple[Value, ...]]] = []
+    texts: list[str] = []
     for name, condition in conditions.items():
         terms.append((name, _selected(axis_of(name, axes), condition)))
-    text = ", ".join(f"{name}{_written(condition)}" for name, condition in conditions.items())
-    return Selector(terms=tuple(terms), text=text)
+        texts.append(f"{name}{_written(condition)}")
+    return Selector(terms=tuple(terms), text=", ".join(texts))
 
 
 def cell_of(settings: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, Value]:
@@ -92,8 +98,9 @@ def cell_of(settings: Mapping[str, Any], axes: Mapping[str, Axis]) -> dict[str, 
     Raises:
         SpecError: an unknown axis or value, with the nearest.
     """
-    named = [axis_of(name, axes) for name in settings]
-    return {axis.name: value_of(axis, settings[axis.name]) for axis in named}
+    for name in settings:
+        axis_of(name, axes)
+    return {name: value_of(axes[name], value) for name, value in settings.items()}
 
 
 def axes_of(factors: Iterable[Factor]) -> dict[str, Axis]:
@@ -176,20 +183,20 @@ def _path(name: str, keys: Any, places: Mapping[str, Placeholder] | None) -> str
 
 
 def _bundles(axis: Axis, apply: Any, target: str) -> tuple[Bundle, ...]:
-    if apply is None:
-        bare = target != "nsa"
-        return tuple(Bundle(config=((axis.path, v),)) if bare else _config(axis.path, v) for v in axis.values)
-    kinds = ("arg", "env", "config", "python", "commit", "map")
-    keys = [kind for kind in kinds if getattr(apply, kind) is not None]
-    if len(keys) != 1:
-        raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(keys) or 'none'}")
-    if apply.map is not None:
-        return _mapped(axis, apply.map, target)
+    if apply is not None:
+        kinds = ("arg", "env", "config", "python", "commit", "map")
+        keys = [kind for kind in kinds if getattr(apply, kind) is not None]
+        if len(keys) != 1:
+            raise SpecError(f"apply needs exactly one of {', '.join(kinds)}, got {', '.join(keys) or 'none'}")
+        if apply.map is not None:
+            return _mapped(axis, apply.map, target)
     return tuple(_applied(axis, apply, value, target) for value in axis.values)
 
 
 def _applied(axis: Axis, apply: Any, value: Value, target: str) -> Bundle:
     """What one value of an axis does, where all of them do the same kind of thing."""
+    if apply is None:
+        return _config(axis.path, value) if target == "nsa" else Bundle(config=((axis.path, value),))
     if apply.config is not None:
         return bundle_of({apply.config: value}, {}, [], target=target)
     if apply.env is not None:
@@ -222,10 +229,16 @@ def _mapped(axis: Axis, table: Mapping[Any, Any], target: str) -> tuple[Bundle, 
         value = value_of(axis, texts.get(str(key), key) if plain else {"0": 0, "1": 1}.get(str(key), key))
         bundle = bundle_of(keys.config, keys.env, keys.args, target=target)
         by_value[value] = replace(bundle, python=keys.python, commit=keys.commit)
-    missing = [word_of(value) for value in axis.values if value not in by_value]
+    bundles: list[Bundle] = []
+    missing: list[str] = []
+    for value in axis.values:
+        if value in by_value:
+            bundles.append(by_value[value])
+        else:
+            missing.append(word_of(value))
     if missing:
         raise SpecError(f"map says nothing for {', '.join(missing)}; write {missing[0]}: {{}} if it changes nothing")
-    return tuple(by_value[value] for value in axis.values)
+    return tuple(bundles)
 
 
 def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str], *, target: str) -> Bundle:
@@ -238,10 +251,13 @@ def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str]
         raise SpecError(f"the target nsa takes settings, not arguments such as {args[0]}; use apply: {{config: path}}")
     if config and target != "nsa":
         raise SpecError(f"only the target nsa has settings such as {next(iter(config))}; use arg, env or map")
+    settings: list[tuple[str, Value]] = []
+    for path, value in config.items():
+        settings += _config(path, value).config
     return Bundle(
         args=tuple(args),
         env=tuple((name, _text(value)) for name, value in env.items()),
-        config=tuple((path, value) for key, value_ in config.items() for path, value in _config(key, value_).config),
+        config=tuple(settings),
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from harness.core.matrix import Expectation, Matrix
     from harness.core.point import Point
+    from harness.core.spec import Limits
     from harness.spec.matrix import MatrixFile
     from harness.spec.yaml_file import Lines
 
@@ -47,28 +48,29 @@ def _corners(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
         rule = matrix.space.broken(cell)
         if rule is not None:
             yield Lint(place=lines.place("axes"), text=f"the {name} values together break a rule: {rule}")
-    cells = [("the good corner", good, ("axes",)), ("the bad corner", bad, ("axes",))]
-    cells += [(matrix.space.name_of(cell), cell, ("include", i)) for i, cell in enumerate(matrix.include)]
-    for name, cell, key in cells:
-        problem = _misfit(matrix, cell)
-        if problem:
-            yield Lint(place=lines.place(*key), text=f"{name} cannot run: {problem}", is_error=True)
+    yield from _misfits(matrix, good, "the good corner", lines.place("axes"))
+    yield from _misfits(matrix, bad, "the bad corner", lines.place("axes"))
+    for i, cell in enumerate(matrix.include):
+        yield from _misfits(matrix, cell, matrix.space.name_of(cell), lines.place("include", i))
 
 
-def _misfit(matrix: Matrix, cell: Point) -> str:
+def _misfits(matrix: Matrix, cell: Point, name: str, place: str) -> Iterator[Lint]:
+    """An error where our own trainer cannot have the settings of ``cell`` together."""
     if matrix.target != "nsa":
-        return ""
+        return
     try:
         run_config()().with_values(dict(matrix.bundle(cell).config))
     except ValueError as error:
-        return str(error)
-    return ""
+        yield Lint(place=place, text=f"{name} cannot run: {error}", is_error=True)
 
 
 def _axes(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
     searched = {entry.axis for entry in matrix.searches}
     # The planted fault tells the values of these apart, or the time that they are given does.
-    effective = {condition.name for condition in matrix.fault.conditions} if matrix.fault is not None else set[str]()
+    effective: set[str] = set()
+    if matrix.fault is not None:
+        for condition in matrix.fault.conditions:
+            effective.add(condition.name)
     for row in matrix.limits_when:
         effective.update(row.when.names)
     for factor in matrix.space.factors:
@@ -108,12 +110,16 @@ def _limits(matrix: Matrix, lines: Lines) -> Iterator[Lint]:
                 f"{row.seconds:g} s; allow {STALL_MARGIN * row.seconds:g} s or leave the limit out"
             )
             yield Lint(place=lines.place("limits", "total"), text=text)
-    for key, limits in [(("limits",), matrix.limits)] + [
-        (("limits_when", i), row.limits) for i, row in enumerate(matrix.limits_when)
-    ]:
-        if limits.total_s is not None and limits.stall_s is not None and limits.total_s <= limits.stall_s:
-            text = f"total {limits.total_s:g} s ends a trial before stall {limits.stall_s:g} s can say that it hangs"
-            yield Lint(place=lines.place(*key, "total"), text=text)
+    yield from _without_effect(matrix.limits, lines.place("limits", "total"))
+    for i, row in enumerate(matrix.limits_when):
+        yield from _without_effect(row.limits, lines.place("limits_when", i, "total"))
+
+
+def _without_effect(limits: Limits, place: str) -> Iterator[Lint]:
+    """A limit for silence that the whole limit never lets run out."""
+    if limits.total_s is not None and limits.stall_s is not None and limits.total_s <= limits.stall_s:
+        text = f"total {limits.total_s:g} s ends a trial before stall {limits.stall_s:g} s can say that it hangs"
+        yield Lint(place=place, text=text)
 
 
 def _near(matrix: Matrix, row: Expectation) -> Iterator[Point]:

@@ -7,14 +7,16 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.core.command_line import PYTHON, flag, placeholders, removable_variables
+from harness.core.command_line import PYTHON, flag, removable_variables
 from harness.core.errors import CommandError, suggestion
 from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType, word_of
 from harness.core.space import Bundle, Factor, Space
+from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.inline import factor_along, name_of_axes
+from harness.spec.matrix_axes import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,18 +46,23 @@ def program_matrix(
         CommandError: an axis without values or without a place, a place that is neither varied nor held, or a
             variable that is in ``environ`` and so could not be taken away.
     """
-    places = {place.name: place for place in placeholders(command)}
+    places = places_of(command)
     fixed = {path.removeprefix("args."): value for path, value in settings.items() if path.startswith("args.")}
-    factors = [
-        elsewhere_factor(text, repository=repository) if is_elsewhere(text) else _factor(text, places) for text in axes
-    ]
+    factors: list[Factor] = []
+    for text in axes:
+        if is_elsewhere(text):
+            factors.append(elsewhere_factor(text, repository=repository))
+        else:
+            factors.append(_factor(text, places))
     names = [factor.name for factor in factors]
     for name in names:
         if name in fixed:
             raise CommandError(f"{name} is held fixed by --set and varied by --axis; choose")
-    flags = [name for name, place in places.items() if place.is_flag and name not in names and name not in fixed]
-    factors += [_factor(name, places) for name in flags]
-    _check_places(places, varied={*names, *flags}, fixed=fixed)
+    for name, place in places.items():
+        if place.is_flag and name not in names and name not in fixed:
+            names.append(name)
+            factors.append(_factor(name, places))
+    _check_places(places, varied=set(names), fixed=fixed)
     if not factors:
         raise CommandError(f"nothing to vary: {_example(places)}")
     for name, place in removable_variables(command):
@@ -65,7 +72,7 @@ def program_matrix(
                 f"unset it first, or give both values: {name}={{{place}:1|0}}"
             )
     return Matrix(
-        name=name_of_axes(factor.name for factor in factors),
+        name=name_of_axes(names),
         target=TARGET,
         command=tuple(command),
         base=Bundle(config=tuple(settings.items()), env=tuple(env)),
@@ -77,7 +84,7 @@ def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
     """One axis. Numbers ascend and the smallest is good; of words and flags the first is good, the last bad."""
     name, _, values = map(str.strip, text.partition("="))
     _prove_name(name, places)
-    items = [item.strip() for item in values.split(",") if item.strip()]
+    items = items_of(values)
     if places[name].is_flag:
         axis = _flag_axis(name, items)
     elif not items:

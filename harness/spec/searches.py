@@ -54,8 +54,9 @@ def ordered(matrix: Matrix, axis: str) -> Matrix:
     """
     factor = matrix.space.factor(axis)
     along = replace(factor, axis=replace(factor.axis, type=AxisType.ORDERED))
-    factors = tuple(along if each is factor else each for each in matrix.space.factors)
-    return replace(matrix, space=Space(factors=factors, rules=matrix.space.rules))
+    factors = list(matrix.space.factors)
+    factors[factors.index(factor)] = along
+    return replace(matrix, space=Space(factors=tuple(factors), rules=matrix.space.rules))
 
 
 def _question(entry: SearchEntry) -> str:

@@ -12,6 +12,7 @@ from harness.core.codec import to_json
 from harness.core.command import Command
 from harness.core.command_line import composed, flag, placeholders
 from harness.core.errors import CommandError, suggestion
+from harness.settings import MARK
 from harness.store import layout
 from harness.store.recording import recorder_environment
 from harness.store.redact import HIDDEN, looks_secret, redact, redact_text, secrets
@@ -85,15 +86,17 @@ class ScriptTarget:
     def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
         """The program's own command line, with its values put in."""
         line = composed(trial.config, python=trial.python or self.python, env=trial.env)
-        own = {**{k: v for k, v in env.items() if not k.startswith(OWN)}, **dict(line.variables)}
+        own = {name: value for name, value in env.items() if not name.startswith(OWN)}
+        own.update(line.variables)
         passed = {
             **recorder_environment(trial_dir),
             "PYTHONUNBUFFERED": "1",  # a line that is held back in a pipe is no sign of life
             **own,
             "PYTHONPATH": ":".join(filter(None, (str(SHIM), own.get("PYTHONPATH")))),
             "NSA_HARNESS_TRIAL_DIR": str(trial_dir),
-            **{k: v for k, v in env.items() if k == "NSA_HARNESS_RUN"},
         }
+        if MARK in env:
+            passed[MARK] = env[MARK]
         hidden = secrets(passed.items())
         record = redact(to_json(trial), values=hidden)
         return Command(
@@ -111,11 +114,10 @@ class ScriptTarget:
 
 def recorded(env: Mapping[str, str]) -> dict[str, object]:
     """What is written down of a program's environment."""
-    values = {
-        name: HIDDEN if looks_secret(name) else redact_text(value)
-        for name, value in env.items()
-        if name in RECORDED or name.startswith(RECORDED_PREFIXES)
-    }
+    values: dict[str, str] = {}
+    for name, value in env.items():
+        if name in RECORDED or name.startswith(RECORDED_PREFIXES):
+            values[name] = HIDDEN if looks_secret(name) else redact_text(value)
     return {"values": values, "names of the others": sorted(env.keys() - values.keys())}
 
 
@@ -123,16 +125,20 @@ def _checked(words: Sequence[str], args: Mapping[str, Value]) -> dict[str, Value
     """``args`` as the command line needs them: every place has a value, every value a place, flags are on or off."""
     places = placeholders(words)
     names = [place.name for place in places]
-    if missing := [name for name in names if name not in args]:
-        name = missing[0]
-        raise CommandError(
-            f"the command has {{{name}}}, but {name} has no value: give --set {name}=VALUE"
-            f"{suggestion(name, args)}; for a literal {{{name}}} write {{{{{name}}}}}"
-        )
-    if unused := [name for name in args if name not in names]:
-        name = unused[0]
-        raise CommandError(
-            f"{name} is set, but the command has no {{{name}}}{suggestion(name, names)}; "
-            f"write it where the value belongs, e.g. --{name.replace('_', '-')} {{{name}}}"
-        )
-    return {place.name: flag(place.name, args[place.name]) if place.is_flag else args[place.name] for place in places}
+    for name in names:
+        if name not in args:
+            raise CommandError(
+                f"the command has {{{name}}}, but {name} has no value: give --set {name}=VALUE"
+                f"{suggestion(name, args)}; for a literal {{{name}}} write {{{{{name}}}}}"
+            )
+    for name in args:
+        if name not in names:
+            raise CommandError(
+                f"{name} is set, but the command has no {{{name}}}{suggestion(name, names)}; "
+                f"write it where the value belongs, e.g. --{name.replace('_', '-')} {{{name}}}"
+            )
+    values: dict[str, Value] = {}
+    for place in places:
+        value = args[place.name]
+        values[place.name] = flag(place.name, value) if place.is_flag else value
+    return values
