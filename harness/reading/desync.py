@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.core.devices import Collective, CollectiveState
 
@@ -57,10 +57,13 @@ def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Dive
     last counts. A difference comes before a missing rank, and that before an operation which all joined.
     """
     latest = {state.rank: state for state in states}
-    groups = dict.fromkeys(op.group for state in latest.values() for op in state.collectives)
-    divergences = [d for group in groups if (d := _in_group(latest, group=group, world=world)) is not None]
+    by_group: dict[str, Divergence | None] = {}
+    for state in latest.values():
+        for op in state.collectives:
+            if op.group not in by_group:
+                by_group[op.group] = _in_group(latest, group=op.group, world=world)
     weight = {Parting.OPERATION: 0, Parting.SHAPE: 0, Parting.MISSING: 1, Parting.TOGETHER: 2}
-    return tuple(sorted(divergences, key=lambda d: weight[d.parting]))
+    return tuple(sorted(filter(None, by_group.values()), key=lambda d: weight[d.parting]))
 
 
 def crossed(states: Sequence[CollectiveState]) -> str:
@@ -123,31 +126,46 @@ def _in_group(latest: Mapping[int, CollectiveState], *, group: str, world: int) 
             unheard=() if parting is Parting.TOGETHER else unheard,
         )
 
-    for seq in sorted({seq for ops in calls.values() for seq in ops}):
-        at = {rank: ops.get(seq) for rank, ops in calls.items()}
-        # A ring that wrapped has lost old operations: a rank is only missing where its recorder reaches back so far.
-        at = {rank: op for rank, op in at.items() if op is not None or max(calls[rank], default=0) < seq}
+    for seq in sorted(set[int]().union(*calls.values())):
+        at = _at(calls, seq=seq)
         present = {rank: op for rank, op in at.items() if op is not None}
         parting = _parting(tuple(present.values()))
         if parting is not None:
             odd, by_habit = _odd(calls, present, seq=seq)
             return parted(parting, at, odd, by_habit=by_habit)
-        pending = any(not op.done for op in present.values())
+        pending = [op for op in present.values() if not op.done]
         absent = tuple(sorted(at.keys() - present.keys()))
         if absent and pending:
             return parted(Parting.MISSING, at, absent)
         if pending and unheard:
             return parted(Parting.MISSING, at, unheard)
-        if pending and len(present) > 1 and all(not op.done for op in present.values()):
+        if len(pending) == len(present) > 1:
             return parted(Parting.TOGETHER, at)
     return None
 
 
+def _at(calls: Mapping[int, Mapping[int, Collective]], *, seq: int) -> dict[int, Collective | None]:
+    """What each rank called at this number, None where it has not come so far.
+
+    A ring that wrapped has lost old operations: a rank is only missing where its recorder reaches back so far.
+    """
+    at: dict[int, Collective | None] = {}
+    for rank, ops in calls.items():
+        if seq in ops or max(ops, default=0) < seq:
+            at[rank] = ops.get(seq)
+    return at
+
+
 def _members(latest: Mapping[int, CollectiveState], *, group: str, world: int) -> set[int]:
-    members = {rank for state in latest.values() for name, ranks in state.groups if name == group for rank in ranks}
+    members: set[int] = set()
+    callers: set[int] = set()
+    for state in latest.values():
+        for name, ranks in state.groups:
+            members.update(ranks if name == group else ())
+        if any(op.group == group for op in state.collectives):
+            callers.add(state.rank)
     if members:
         return members
-    callers = {state.rank for state in latest.values() if any(op.group == group for op in state.collectives)}
     # Only the group of all ranks may be taken to have them all.
     return callers | set(range(world)) if group in ("", "0", "default_pg") else callers
 
@@ -164,27 +182,29 @@ def _odd(
     calls: Mapping[int, Mapping[int, Collective]], present: Mapping[int, Collective], *, seq: int
 ) -> tuple[tuple[int, ...], bool]:
     """Who does other than the others: the minority, or where there is none, who breaks with what used to follow."""
-    counted = Counter(map(_kind, present.values()))
-    (most, number), *others = counted.most_common()
-    if not others or others[0][1] < number:
-        return tuple(sorted(rank for rank, op in present.items() if _kind(op) != most)), False
-    expected = _habit(next(iter(calls.values())), seq=seq)
-    keeps = {rank for rank, op in present.items() if _kind(op) == expected}
-    if expected is None or not keeps:
+    kinds = {rank: _kind(op) for rank, op in present.items()}
+    (most, number), *others = Counter(kinds.values()).most_common()
+    by_habit = bool(others) and others[0][1] == number
+    expected = _habit(next(iter(calls.values())), seq=seq) if by_habit else most
+    keeps = {rank for rank, kind in kinds.items() if kind == expected}
+    if not keeps:
         return (), False
-    return tuple(sorted(present.keys() - keeps)), True
+    return tuple(sorted(kinds.keys() - keeps)), by_habit
 
 
 def _habit(ops: Mapping[int, Collective], *, seq: int) -> tuple[object, ...] | None:
     """What followed the same operations the last time that they came; None when they never came before."""
-    context = [_kind(ops[n]) for n in range(seq - CONTEXT, seq) if n in ops]
+    context = _kinds(ops, range(seq - CONTEXT, seq))
     for length in range(len(context), 0, -1):
         tail = context[-length:]
         for end in range(seq - 1, min(ops, default=seq) + length - 1, -1):
-            before = [_kind(ops[n]) for n in range(end - length, end) if n in ops]
-            if before == tail and end in ops:
+            if _kinds(ops, range(end - length, end)) == tail and end in ops:
                 return _kind(ops[end])
     return None
+
+
+def _kinds(ops: Mapping[int, Collective], numbers: Iterable[int]) -> list[tuple[object, ...]]:
+    return [_kind(ops[n]) for n in numbers if n in ops]
 
 
 def _kind(op: Collective) -> tuple[object, ...]:

@@ -108,8 +108,12 @@ def _package_of(file: str) -> str:
 
 def traceback_frames(text: str) -> tuple[Frame, ...]:
     """The frames of all tracebacks in ``text``, as Python writes them, less those of our own wrappers."""
-    rows = [m for m in _TRACEBACK_LINE.finditer(text) if not m["file"].endswith(SHIM_FILE)]
-    return tuple(Frame(function=m["function"], file=m["file"], line=int(m["line"]), native=False) for m in rows)
+    frames: list[Frame] = []
+    for row in _TRACEBACK_LINE.finditer(text):
+        frame = Frame(function=row["function"], file=row["file"], line=int(row["line"]), native=False)
+        if not frame.file.endswith(SHIM_FILE):
+            frames.append(frame)
+    return tuple(frames)
 
 
 def is_own(frame: Frame) -> bool:
@@ -162,6 +166,20 @@ def native_leaf(thread: ThreadStack) -> tuple[Frame, ...]:
     return tuple(leaf)
 
 
+def named_frames(thread: ThreadStack) -> tuple[Frame, ...]:
+    """The frames of a thread that say something about where the program is, innermost first."""
+    return tuple(frame for frame in thread.frames if not is_noise(frame))
+
+
+def mentions(frames: Iterable[Frame], *parts: str) -> bool:
+    """Whether any of these is part of the name of any of the functions."""
+    for frame in frames:
+        for part in parts:
+            if part in frame.function:
+                return True
+    return False
+
+
 def own_frame(thread: ThreadStack) -> Frame | None:
     """The innermost frame of the program's own code; None where none is on the stack."""
     return _in_a_file(filter(is_own, _begun_by_the_program(thread)))
@@ -171,14 +189,17 @@ def telling_frame(thread: ThreadStack) -> Frame | None:
     """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
     python = _begun_by_the_program(thread)
     own = _in_a_file(frame for frame in python if not is_stdlib(frame))
-    frames = (frame for frame in thread.frames if not is_noise(frame))
-    return own or next(iter(python), None) or next(frames, None)
+    return own or next(iter(python or named_frames(thread)), None)
 
 
 def _in_a_file(frames: Iterable[Frame]) -> Frame | None:
     """The first frame whose code a reader can open, else the first: that of ``exec`` and ``-c`` is in no file."""
-    frames = tuple(frames)
-    return next((frame for frame in frames if not frame.file.startswith("<")), next(iter(frames), None))
+    first: Frame | None = None
+    for frame in frames:
+        if not frame.file.startswith("<"):
+            return frame
+        first = first or frame
+    return first
 
 
 def _begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:
@@ -187,8 +208,10 @@ def _begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:
     Of a child that it forks, less those that its parent was in when it did.
     """
     python = python_frames(thread)
-    forks = (depth for depth, frame in enumerate(python) if frame.file.endswith("/multiprocessing/popen_fork.py"))
-    python = python[: next((depth for depth in forks if bare(python[depth]) == "_launch"), len(python))]
+    for depth, frame in enumerate(python):
+        if bare(frame) == "_launch" and frame.file.endswith("/multiprocessing/popen_fork.py"):
+            python = python[:depth]
+            break
     started = len(python) > 1 and python[-1].file == "<string>" and "/multiprocessing/" in python[-2].file
     return python[:-1] if started else python
 
@@ -206,16 +229,26 @@ def deciding_thread(sample: StackSample) -> ThreadStack | None:
     main = thread_of(sample, sample.pid) or next((t for t in sample.threads if t.name == "MainThread"), None)
     if main is None:
         return sample.threads[0] if sample.threads else None
+    others: list[ThreadStack] = []
     if _in_engine(main):
-        workers = [t for t in sample.threads if t is not main and not all(map(is_stdlib, python_frames(t)))]
-        # A thread of the program's own may be in its own code too; the main one waits for the engine's.
-        engine = [t for t in workers if any("autograd::Engine::" in frame.function for frame in t.frames)]
-        workers = engine or workers
-        return workers[0] if len(workers) == 1 else main
-    if _exits(main):
+        others = _of_the_engine(sample, main)
+    elif _exits(main):
         others = [thread for thread in sample.threads if thread is not main and own_frame(thread) is not None]
-        return others[0] if len(others) == 1 else main
-    return main
+    return others[0] if len(others) == 1 else main
+
+
+def _of_the_engine(sample: StackSample, main: ThreadStack) -> list[ThreadStack]:
+    """The threads of the autograd engine, by their native frames; without those all that may be one."""
+    workers: list[ThreadStack] = []
+    engine: list[ThreadStack] = []
+    for thread in sample.threads:
+        if thread is main or all(map(is_stdlib, python_frames(thread))):
+            continue
+        workers.append(thread)
+        # A thread of the program's own may be in its own code too; the main one waits for the engine's.
+        if mentions(thread.frames, "autograd::Engine::"):
+            engine.append(thread)
+    return engine or workers
 
 
 def _exits(main: ThreadStack) -> bool:
@@ -228,7 +261,7 @@ def _in_engine(main: ThreadStack) -> bool:
     """Whether the main thread waits inside backward for a thread of the autograd engine."""
     leaf = native_leaf(main)
     if leaf:
-        return any("ReadyQueue::pop" in frame.function for frame in leaf)
+        return mentions(leaf, "ReadyQueue::pop")
     innermost = next(iter(python_frames(main)), None)
     return innermost is not None and bare(innermost) == "_engine_run_backward"
 
@@ -247,8 +280,10 @@ def native_samples(samples: Iterable[StackSample]) -> tuple[StackSample, ...]:
 
 def best_thread(samples: Sequence[StackSample]) -> ThreadStack | None:
     """The deciding thread in the last sample with native frames, or in the last of all."""
-    best = next((sample for sample in reversed(samples) if sample.native), samples[-1] if samples else None)
-    return deciding_thread(best) if best is not None else None
+    for sample in reversed(samples):
+        if sample.native:
+            return deciding_thread(sample)
+    return deciding_thread(samples[-1]) if samples else None
 
 
 def same_stacks(samples: Sequence[StackSample]) -> bool:
@@ -278,12 +313,20 @@ def same_frames(one: ThreadStack | None, other: ThreadStack | None) -> bool:
 
 def different_places(threads: Iterable[ThreadStack]) -> int:
     """In how many different places threads are, by the Python functions on their stacks."""
-    return len({tuple((f.function, f.file) for f in python_frames(thread)) for thread in threads})
+    places: set[tuple[tuple[str, str], ...]] = set()
+    for thread in threads:
+        places.add(tuple((frame.function, frame.file) for frame in python_frames(thread)))
+    return len(places)
 
 
 def different_stacks(samples: Iterable[StackSample]) -> int:
     """How many different stacks the deciding thread has in ``samples``, which are of one source."""
-    return len({thread.frames for sample in samples if (thread := deciding_thread(sample))})
+    stacks: set[tuple[Frame, ...]] = set()
+    for sample in samples:
+        thread = deciding_thread(sample)
+        if thread is not None:
+            stacks.add(thread.frames)
+    return len(stacks)
 
 
 def moved_between(samples: Sequence[StackSample]) -> bool:

@@ -80,8 +80,11 @@ class GpuView:
     @property
     def is_shared(self) -> bool:
         """Whether other processes compute on it, or may: then its numbers are theirs as well."""
-        others = ((process, sample) for sample in self.samples for process in sample.processes)
-        return any(process.pid not in self.pids and _may_compute(process, sample) for process, sample in others)
+        for sample in self.samples:
+            for process in sample.processes:
+                if process.pid not in self.pids and _may_compute(process, sample):
+                    return True
+        return False
 
     @property
     def seconds(self) -> float:
@@ -91,7 +94,7 @@ class GpuView:
     @property
     def tells_power(self) -> bool:
         """Whether the card tells what it draws and may draw: without that, a full card may be at work."""
-        return all(sample.power_w and sample.power_limit_w for sample in self.samples)
+        return len(self._power_shares) == len(self.samples)
 
     @property
     def idle(self) -> bool:
@@ -101,13 +104,19 @@ class GpuView:
     @property
     def foreign(self) -> tuple[GpuProcess, ...]:
         """Processes of somebody else on it that hold or use enough to matter, as last seen."""
-        last = {process.pid: (sample, process) for sample in self.samples for process in sample.processes}
+        last: dict[int, tuple[GpuSample, GpuProcess]] = {}
+        for sample in self.samples:
+            for process in sample.processes:
+                last[process.pid] = (sample, process)
         return tuple(p for sample, p in last.values() if p.ours is False and _matters(p, sample))
 
     @property
     def xids(self) -> tuple[int, ...]:
         """The driver's fault numbers, each once."""
-        return tuple(dict.fromkeys(number for sample in self.samples for number in sample.xids))
+        numbers: dict[int, None] = {}
+        for sample in self.samples:
+            numbers.update(dict.fromkeys(sample.xids))
+        return tuple(numbers)
 
     def __str__(self) -> str:
         last = self.samples[-1]
@@ -115,7 +124,7 @@ class GpuView:
         if self.utilisations:
             parts.append(f"utilisation {_span(self.utilisations)} %")
         if last.memory_utilisation is not None:
-            parts.append(f"memory traffic {_span(s.memory_utilisation for s in self.samples)} %")
+            parts.append(f"memory traffic {_span(self._traffic)} %")
         if last.power_w is not None:
             limit = f" of {last.power_limit_w:.0f}" if last.power_limit_w else ""
             parts.append(f"{_span(s.power_w for s in self.samples)}{limit} W")

@@ -24,7 +24,7 @@ from harness.core.node import PIDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import ProcessState
+    from harness.core.evidence import GradientTruth, ProcessState, WorkerResult
     from harness.core.node import Node
     from harness.core.outcome import Outcome
 
@@ -64,17 +64,27 @@ def numbered(name: str, value: Any, *, node: int) -> Any:
 
 def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
     """What was seen of the whole trial; ``parts`` are numbered, in the order of their nodes, and share one time."""
-    evidences = [evidence for _, _, evidence in parts]
-    first = evidences[0]
+    first_node, _, first = parts[0]
     if len(parts) == 1:
-        return replace(first, nodes=(parts[0][0],))
-    claimed = [facts for _, outcome, evidence in parts for facts in _ranks(outcome, evidence)]
-    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=attrgetter("rank"))
-    marks = _flat(evidence.heartbeats for evidence in evidences)
-    marks.sort(key=_time)
+        return replace(first, nodes=(first_node,))
     until_s = max(outcome.duration_s for _, outcome, _ in parts)
-    silence_s = min(until_s - outcome.duration_s + evidence.silence_s for _, outcome, evidence in parts)
-    raised = [facts.result for facts in ranks if facts.result is not None and facts.result.status == "raised"]
+    nodes: list[Node] = []
+    evidences: list[Evidence] = []
+    claimed: list[RankFacts] = []
+    looks: list[ProcessState] = []
+    silences_s: list[float] = []
+    gradients: GradientTruth | None = None
+    for node, outcome, evidence in parts:
+        nodes.append(node)
+        evidences.append(evidence)
+        claimed += _ranks(outcome, evidence)
+        silences_s.append(until_s - outcome.duration_s + evidence.silence_s)
+        if not _ended_by_itself(outcome):
+            looks += evidence.processes
+        if gradients is None:
+            gradients = evidence.gradients
+    ranks = sorted(_own_numbers(claimed, _all(evidences, "processes")), key=attrgetter("rank"))
+    marks = sorted(_all(evidences, "heartbeats"), key=_time)
     return Evidence(
         steps_wanted=first.steps_wanted,
         steps_done=min(facts.steps_done for facts in ranks) if ranks else first.steps_done,
@@ -82,27 +92,35 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
             marks if len(marks) <= FIRST_MARKS + LAST_MARKS else marks[:FIRST_MARKS] + marks[-LAST_MARKS:]
         ),
         heartbeats_total=sum(evidence.heartbeats_total for evidence in evidences),
-        silence_s=max(silence_s, 0.0),
-        stacks=tuple(sorted(_flat(e.stacks for e in evidences), key=_time)),
-        processes=tuple(sorted(_flat(e.processes for _, o, e in parts if not _ended_by_itself(o)), key=_time)),
-        failures=tuple(_flat(e.failures for e in evidences)),
-        logs=tuple(_flat(e.logs for e in evidences)),
+        silence_s=max(min(silences_s), 0.0),
+        stacks=tuple(sorted(_all(evidences, "stacks"), key=_time)),
+        processes=tuple(sorted(looks, key=_time)),
+        failures=tuple(_all(evidences, "failures")),
+        logs=tuple(_all(evidences, "logs")),
         kernels=first.kernels,
         config_seen=any(evidence.config_seen for evidence in evidences),
-        config_differences=tuple(dict.fromkeys(_flat(e.config_differences for e in evidences))),
-        result=raised[0] if raised else next((facts.result for facts in ranks[:1]), first.result),
+        config_differences=tuple(dict.fromkeys(_all(evidences, "config_differences"))),
+        result=_result_of(ranks, first.result),
         memory_limit_hits=sum(evidence.memory_limit_hits for evidence in evidences),
         measurement=_measurement([evidence.measurement for evidence in evidences]),
-        gpus=tuple(sorted(_flat(e.gpus for e in evidences), key=_time)),
-        collectives=tuple(sorted(_flat(e.collectives for e in evidences), key=_time)),
-        ras=tuple(_flat(e.ras for e in evidences)),
+        gpus=tuple(sorted(_all(evidences, "gpus"), key=_time)),
+        collectives=tuple(sorted(_all(evidences, "collectives"), key=_time)),
+        ras=tuple(_all(evidences, "ras")),
         ranks=tuple(ranks),
-        gradients=next((e.gradients for e in evidences if e.gradients is not None), None),
+        gradients=gradients,
         pace=_pace([evidence.pace for evidence in evidences]),
         world=max(evidence.world for evidence in evidences),
         main=first.main,
-        nodes=tuple(node for node, _, _ in parts),
+        nodes=tuple(nodes),
     )
+
+
+def _result_of(ranks: Sequence[RankFacts], otherwise: WorkerResult | None) -> WorkerResult | None:
+    """The result of the first rank that raised, else of the first of all; ``otherwise`` where there are no ranks."""
+    for facts in ranks:
+        if facts.result is not None and facts.result.status == "raised":
+            return facts.result
+    return ranks[0].result if ranks else otherwise
 
 
 def until(outcome: Outcome, evidence: Evidence, *, t_s: float, before: Evidence | None) -> Evidence:
@@ -120,23 +138,31 @@ def until(outcome: Outcome, evidence: Evidence, *, t_s: float, before: Evidence 
             continue
         marks = _marks_until(facts, outcome, t_s=t_s)
         ranks.append(replace(facts, result=earlier_results.get(facts.rank), exit=None, ended_s=None, **marks))
-    results = (facts.result for facts in ranks)
+    result = None if before is None else before.result
+    for facts in reversed(ranks):
+        if facts.result is not None:
+            result = facts.result
     return replace(
         evidence,
         **_marks_until(evidence, outcome, t_s=t_s),
-        **{name: tuple(x for x in getattr(evidence, name) if x.t_s <= t_s) for name in _LOOKS},
+        stacks=_by(t_s, evidence.stacks),
+        processes=_by(t_s, evidence.processes),
+        gpus=_by(t_s, evidence.gpus),
+        collectives=_by(t_s, evidence.collectives),
         ranks=tuple(ranks),
-        result=next((result for result in results if result is not None), None if before is None else before.result),
+        result=result,
         logs=evidence.logs if before is None else before.logs,
     )
 
 
-_LOOKS = ("stacks", "processes", "gpus", "collectives")
+def _by(t_s: float, items: Iterable[Any]) -> tuple[Any, ...]:
+    """Those that came by second ``t_s``."""
+    return tuple(item for item in items if item.t_s <= t_s)
 
 
 def _marks_until(whole: Evidence | RankFacts, outcome: Outcome, *, t_s: float) -> dict[str, Any]:
     """The marks by ``t_s`` of what the watch saw until ``outcome``'s end, and the silence since the last of them."""
-    marks = tuple(mark for mark in whole.heartbeats if mark.t_s <= t_s)
+    marks = _by(t_s, whole.heartbeats)
     later = len(whole.heartbeats) - len(marks)
     last_s = marks[-1].t_s if marks else 0.0
     silence_s = t_s - last_s if later else max(whole.silence_s + t_s - outcome.duration_s, 0.0)
@@ -151,9 +177,10 @@ def cut_s(parts: Iterable[tuple[Node, Evidence]]) -> float:
     rows = [(node, evidence) for node, evidence in parts if evidence.processes]
     if not rows:
         return 0.0
-    last_s = max((mark.t_s for _, evidence in rows for mark in evidence.heartbeats[-1:]), default=0.0)
+    last_s = max((evidence.last.t_s for _, evidence in rows if evidence.last is not None), default=0.0)
     begins_s, errors = [last_s], [0.0]
     ends_s: list[float] = []
+    clocks: set[str] = set()
     for node, evidence in rows:
         times = [look.t_s for look in evidence.processes if look.t_s > last_s]
         if not times:
@@ -161,8 +188,8 @@ def cut_s(parts: Iterable[tuple[Node, Evidence]]) -> float:
         begins_s.append(min(times))
         ends_s.append(max(times))
         errors.append(node.error_s)
-    several_clocks = len({node.clock for node, _ in rows}) > 1
-    return min(ends_s) - max(begins_s) - (2 * max(errors) if several_clocks else 0.0)
+        clocks.add(node.clock)
+    return min(ends_s) - max(begins_s) - (2 * max(errors) if len(clocks) > 1 else 0.0)
 
 
 def _ended_by_itself(outcome: Outcome) -> bool:
@@ -186,7 +213,12 @@ def _own_numbers(ranks: Sequence[RankFacts], looks: Iterable[ProcessState]) -> l
     """
     claims = Counter(facts.rank for facts in ranks)
     launchers = {look.parent for look in looks if look.rank >= 0}
-    return [facts for facts in ranks if claims[facts.rank] == 1 or facts.pid not in launchers]
+    own: list[RankFacts] = []
+    for facts in ranks:
+        is_a_launcher = claims[facts.rank] > 1 and facts.pid in launchers
+        if not is_a_launcher:
+            own.append(facts)
+    return own
 
 
 def _measurement(measurements: Sequence[Measurement]) -> Measurement:
@@ -198,13 +230,13 @@ def _measurement(measurements: Sequence[Measurement]) -> Measurement:
         longest_silence_s=min(m.longest_silence_s for m in measurements),
         peak_rss_bytes=sum(m.peak_rss_bytes for m in measurements),
         facts=measurements[0].facts,
-        memory=tuple(sorted(_flat(m.memory for m in measurements), key=_time)),
+        memory=tuple(sorted(_all(measurements, "memory"), key=_time)),
     )
 
 
 def _pace(paces: Sequence[Pace]) -> Pace:
     longest: dict[tuple[str, str], float] = {}
-    for phase, edge, seconds in _flat(pace.gaps for pace in paces):
+    for phase, edge, seconds in _all(paces, "gaps"):
         longest[phase, edge] = max(longest.get((phase, edge), 0.0), seconds)
     return Pace(
         steps=min(pace.steps for pace in paces),
@@ -213,5 +245,9 @@ def _pace(paces: Sequence[Pace]) -> Pace:
     )
 
 
-def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
-    return [item for row in rows for item in row]
+def _all(wholes: Iterable[Any], name: str) -> list[Any]:
+    """What the field ``name`` of each has, one after the other."""
+    items: list[Any] = []
+    for whole in wholes:
+        items += getattr(whole, name)
+    return items

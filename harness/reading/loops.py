@@ -28,6 +28,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.evidence import LoopSample
+from harness.reading.frames import thread_of
 from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
@@ -178,6 +179,12 @@ def tree_of(source: str) -> ast.Module | None:
         return None
 
 
+def _nodes(source: str) -> list[ast.AST]:
+    """All nodes of ``source``, those around others first; none where it is not understood."""
+    tree = tree_of(source)
+    return list(ast.walk(tree)) if tree is not None else []
+
+
 def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     """The loops around ``line`` within its innermost function, the innermost first; none where it is not understood."""
     tree = tree_of(source)
@@ -202,18 +209,19 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
 @lru_cache(maxsize=16)
 def _sets_hooks(source: str) -> bool:
     """Whether a file may have Python run a function of its own now and then, which may set what a loop waits for."""
-    tree = tree_of(source)
-    nodes = ast.walk(tree) if tree is not None else ()
-    names = [n.attr if isinstance(n, ast.Attribute) else n.name if isinstance(n, ast.alias) else "" for n in nodes]
-    return not HOOKS.isdisjoint(names)
+    for node in _nodes(source):
+        match node:
+            case ast.Attribute(attr=name) | ast.alias(name=name) if name in HOOKS:
+                return True
+            case _:
+                pass
+    return False
 
 
 @lru_cache(maxsize=16)
 def _plain_names(source: str) -> frozenset[str]:
     """The names that all statements of a file, wherever they stand, give constants or add constants to."""
-    tree = tree_of(source)
-    nodes = list(ast.walk(tree)) if tree is not None else []
-    return _names_of(nodes, _is_number)
+    return _names_of(_nodes(source), _is_number)
 
 
 def _names_of(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> frozenset[str]:
@@ -242,8 +250,7 @@ def _plain_attributes(source: str) -> frozenset[str]:
     They are those of a class that the file defines, of the name for one of its objects, and of ``self``: a class
     without anything above it that could make an attribute more than what was put there.
     """
-    tree = tree_of(source)
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = _nodes(source)
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     if not all(map(_is_simple, classes)):
         return frozenset()
@@ -260,7 +267,10 @@ def _plain_attributes(source: str) -> frozenset[str]:
     for target in targets:
         name = target.attr if isinstance(target, ast.Attribute) else target.id
         (constants if id(target) in plainly else others).add(name)
-    return frozenset(f"{base}.{attribute}" for base in bases for attribute in constants - others)
+    names: set[str] = set()
+    for base in bases:
+        names.update(f"{base}.{attribute}" for attribute in constants - others)
+    return frozenset(names)
 
 
 @lru_cache(maxsize=16)
@@ -269,8 +279,7 @@ def _events(source: str) -> frozenset[str]:
 
     Only a thread of the same process sets one; an event of multiprocessing answers to the same questions.
     """
-    tree = tree_of(source)
-    nodes = list(ast.walk(tree)) if tree is not None else []
+    nodes = _nodes(source)
     news = {"threading.Event()"}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "threading":
@@ -280,11 +289,11 @@ def _events(source: str) -> frozenset[str]:
         return value is not None and ast.unparse(value) in news
 
     made = _fitting_targets(nodes, is_new)
-    attributes = {target.attr for target in _stored(nodes, ast.Attribute)}
+    attributes: set[str] = set()
+    others: set[str] = set()
     for target in _stored(nodes, ast.Attribute):
-        if id(target) not in made:
-            attributes.discard(target.attr)
-    return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes}
+        (attributes if id(target) in made else others).add(target.attr)
+    return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes - others}
 
 
 def _is_simple(one: ast.ClassDef) -> bool:
@@ -333,8 +342,11 @@ def _functions_in(one: ast.ClassDef) -> set[str]:
 
 def _targets_in(one: ast.ClassDef) -> list[ast.Name]:
     """The names that the statements of a class give a value, those of its functions left out."""
-    simple = [node for node in one.body if not isinstance(node, _FUNCTIONS)]
-    return _stored([inner for node in simple for inner in ast.walk(node)], ast.Name)
+    nodes: list[ast.AST] = []
+    for node in one.body:
+        if not isinstance(node, _FUNCTIONS):
+            nodes.extend(ast.walk(node))
+    return _stored(nodes, ast.Name)
 
 
 _NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
@@ -350,20 +362,28 @@ _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.Dic
 
 def runs_once(source: str, *, line: int) -> bool:
     """Whether what is at ``line`` runs once in a call of its function: no loop and no comprehension is around it."""
-    tree = tree_of(source)
-    around = [node for node in ast.walk(tree) if _holds(node, line)] if tree is not None else []
-    functions = [node for node in around if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = set(map(id, ast.walk(functions[-1]))) if functions else set(map(id, around))
-    return bool(around) and not any(isinstance(node, _REPEATS) and id(node) in inside for node in around)
+    around = [node for node in _nodes(source) if _holds(node, line)]
+    inside = around
+    for node in around:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = [*ast.walk(node)]
+    return bool(around) and not any(isinstance(node, _REPEATS) and _holds(node, line) for node in inside)
 
 
 def path_to(node: ast.AST, line: int) -> tuple[ast.AST, ...]:
     """All nodes below ``node`` that hold ``line``, each within the one before."""
     path: list[ast.AST] = []
-    child: ast.AST | None = node
-    while (child := next((one for one in ast.iter_child_nodes(child) if _holds(one, line)), None)) is not None:
+    child = node
+    while (child := _child_at(child, line)) is not None:
         path.append(child)
     return tuple(path)
+
+
+def _child_at(node: ast.AST, line: int) -> ast.AST | None:
+    for child in ast.iter_child_nodes(node):
+        if _holds(child, line):
+            return child
+    return None
 
 
 def _holds(node: ast.AST, line: int) -> bool:
@@ -373,11 +393,22 @@ def _holds(node: ast.AST, line: int) -> bool:
 
 def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
     """The names in a piece of code that are read or given a value, one's attribute as ``s.done``; no functions."""
-    called = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
-    dotted = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
-    left_out = called | {id(attribute.value) for attribute in dotted}
-    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-    return frozenset(ast.unparse(n) for n in (*names, *dotted) if id(n) not in left_out and isinstance(n.ctx, how))
+    left_out: set[int] = set()
+    names: set[str] = set()
+    for inner in ast.walk(node):  # what is around something comes before it
+        match inner:
+            case ast.Call(func=function):
+                left_out.add(id(function))
+                continue
+            case ast.Attribute(value=ast.Name() as value):
+                left_out.add(id(value))
+            case ast.Name():
+                pass
+            case _:
+                continue
+        if id(inner) not in left_out and isinstance(inner.ctx, how):
+            names.add(ast.unparse(inner))
+    return frozenset(names)
 
 
 def _called(call: ast.Call) -> str:
@@ -476,8 +507,14 @@ class _Reader(ast.NodeVisitor):
 
 def _names(node: ast.AST) -> set[str]:
     """The names of values in an expression; functions that are called are none."""
-    called = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and id(inner) not in called}
+    called: set[int] = set()
+    names: set[str] = set()
+    for inner in ast.walk(node):  # a call comes before its function
+        if isinstance(inner, ast.Call):
+            called.add(id(inner.func))
+        elif isinstance(inner, ast.Name) and id(inner) not in called:
+            names.add(inner.id)
+    return names
 
 
 # -- a loop in a frame that was seen
@@ -505,15 +542,20 @@ def lacks_variables(sample: StackSample) -> bool:
 
 def with_variables(sample: StackSample, variables: Sequence[Variables], source_of: Mapping[str, str]) -> StackSample:
     """The same sample, with the main thread's loops read again by what the process itself said of its variables."""
-    main = next((thread for thread in sample.threads if thread.tid == sample.pid), None)
+    main = thread_of(sample, sample.pid)
     if main is None:
         return sample
-    index_of = {row.outer: len(main.frames) - row.outer for row in variables}
-    locals_of = {(main.tid, index_of[row.outer]): {**row.shared, **row.locals} for row in variables}
-    shared_of = {(main.tid, index_of[row.outer]): frozenset(row.shared) for row in variables}
+    outers: set[int] = set()
+    locals_of: dict[tuple[int, int], Mapping[str, str]] = {}
+    shared_of: dict[tuple[int, int], frozenset[str]] = {}
+    for row in variables:
+        place = (main.tid, len(main.frames) - row.outer)
+        outers.add(row.outer)
+        locals_of[place] = {**row.shared, **row.locals}
+        shared_of[place] = frozenset(row.shared)
     again = loop_samples(replace(sample, threads=(main,)), locals_of, source_of, shared_of)
-    fresh = [loop for loop in again if loop.outer in index_of]
-    others = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in index_of]
+    fresh = [loop for loop in again if loop.outer in outers]
+    others = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in outers]
     return replace(sample, loops=tuple(sorted([*fresh, *others], key=lambda loop: (loop.tid != main.tid, loop.depth))))
 
 
@@ -609,10 +651,12 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
         return ""
     if loop.forever:
         return f"it has no way out and {'only sleeps' if loop.reads.sleeps else 'calls nothing that could raise'}"
-    waits = loop.reads.sleeps and not loop.reads.containers and loop.awaited
-    if waits and all(name in loop.events or _is_plain(name, loop, values) for name in loop.awaited):
-        return AWAITS
-    return ""
+    if not loop.reads.sleeps or loop.reads.containers or not loop.awaited:
+        return ""
+    for name in loop.awaited:
+        if name not in loop.events and not _is_plain(name, loop, values):
+            return ""
+    return AWAITS
 
 
 def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
@@ -634,8 +678,9 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
         return UNSEEN
     if not _computes_numbers(loop, values):
         return ""
-    if not all(_PLAIN.fullmatch(values[name]) or values[name][:1] in _HOLDS for name in reads.tested & values.keys()):
-        return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
+    for name in reads.tested & values.keys():
+        if not _PLAIN.fullmatch(values[name]) and values[name][:1] not in _HOLDS:
+            return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
     used = reads.tested | reads.computed | reads.containers
     if loop.kind == "threads" or used - values.keys():
         return "threads"
@@ -648,9 +693,15 @@ def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
     An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` hardly does.
     """
     reads = loop.reads
-    attributes = {name for name in reads.attributes if not name.startswith("self.")}
-    plain = attributes <= loop.plain and all(_is_plain(name, loop, values) for name in _alone(reads.computed, loop))
-    return bool(loop.kind) and plain and all(values.get(name, "?")[:1] in _HOLDS for name in reads.containers)
+    if not loop.kind:
+        return False
+    for name in reads.attributes - loop.plain:
+        if not name.startswith("self."):
+            return False
+    for name in _alone(reads.computed, loop):
+        if not _is_plain(name, loop, values):
+            return False
+    return all(values.get(name, "?")[:1] in _HOLDS for name in reads.containers)
 
 
 def _alone(names: set[str], loop: Loop) -> set[str]:
@@ -692,11 +743,15 @@ def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
     A loop within one that turned began anew in between: that its counter grew, too, means nothing. Nor does any within
     one that turned and, by its source, has no end to get to.
     """
-    loops = [one for moments in _same_loop(samples) if (one := _grows(moments)) is not None]
-    loops.sort(key=lambda one: (one.loop.outer, one.loop.header_line))
-    turned = next((i for i, one in enumerate(loops) if one.bound is not None), len(loops))
-    unending = next((i for i, one in enumerate(loops) if one.loop.unending), len(loops))
-    return tuple(loops[: min(turned + 1, unending)])
+    growing = filter(None, map(_grows, _same_loop(samples)))
+    loops: list[Progress] = []
+    for one in sorted(growing, key=lambda one: (one.loop.outer, one.loop.header_line)):
+        if one.loop.unending:
+            break
+        loops.append(one)
+        if one.bound is not None:
+            break
+    return tuple(loops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -721,9 +776,15 @@ def remainder(samples: Sequence[StackSample]) -> Remainder | None:
     if not plain:
         return None
     telling = max(plain, key=lambda sample: (len(_levels(sample)), sample.t_s))
-    shares = [(sample.t_s, _share(sample)) for sample in plain if _shape(sample) == _shape(telling)]
-    falls = [i for i in range(1, len(shares)) if shares[i][1] < shares[i - 1][1]]
-    (first_s, first), (last_s, last) = shares[falls[-1] if falls else 0], shares[-1]
+    shares: list[tuple[float, float]] = []
+    for sample in plain:
+        if _shape(sample) != _shape(telling):
+            continue
+        share = _share(sample)
+        if shares and share < shares[-1][1]:
+            shares.clear()  # it began anew
+        shares.append((sample.t_s, share))
+    (first_s, first), (last_s, last) = shares[0], shares[-1]
     rate = (last - first) / (last_s - first_s) if last_s > first_s else _rate_of_innermost(samples, telling)
     if rate <= 0.0:
         return None
@@ -738,12 +799,12 @@ def _rate_of_innermost(samples: Sequence[StackSample], telling: StackSample) -> 
 
 def _levels(sample: StackSample) -> list[tuple[int, int, int, int]]:
     """The main thread's loops whose end is known, outermost first: frame, line, turns done, turns in all."""
-    loops = [
-        (loop.outer, loop.header_line, dict(loop.counters)[loop.counter], loop.bound)
-        for loop in sample.loops
-        if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid
-    ]
-    return sorted([*loops, *((p.outer, 0, p.place, p.of) for p in sample.positions)])
+    levels = [(position.outer, 0, position.place, position.of) for position in sample.positions]
+    for loop in sample.loops:
+        if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid:
+            turn = dict(loop.counters)[loop.counter]
+            levels.append((loop.outer, loop.header_line, turn, loop.bound))
+    return sorted(levels)
 
 
 def _shape(sample: StackSample) -> list[tuple[int, int, int]]:
@@ -827,11 +888,10 @@ def _comes_nearer(moments: Sequence[_Moment]) -> bool:
     test = tree.body[0].test if isinstance(tree.body[0], ast.While) else None
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
         return False
-    values = [dict(one.loop.counters).get(test.left.id) for one in moments]
-    numbers = [value for value in values if value is not None]
-    steps = [after - before for before, after in pairwise(numbers)]
-    if len(numbers) < len(moments):
+    numbers = _counted(moments, test.left.id)
+    if not numbers:
         return True
+    steps = [after - before for before, after in pairwise(numbers)]
     if isinstance(test.ops[0], ast.Gt | ast.GtE):
         return all(step < 0 for step in steps)
     return isinstance(test.ops[0], ast.Lt | ast.LtE) and all(step > 0 for step in steps)
@@ -851,9 +911,13 @@ def _same_loop(samples: Sequence[StackSample]) -> list[list[_Moment]]:
     last = [sample for sample in samples if not sample.native][-SAMPLES:]
     if len(last) < SAMPLES:
         return []
+    by_key: dict[tuple[object, ...], list[_Moment]] = {}
+    for sample in last:
+        for loop in sample.loops:
+            by_key.setdefault(_key(loop), []).append(_Moment(loop, sample.t_s, sample.id))
     groups: list[list[_Moment]] = []
-    for wanted in last[-1].loops:
-        moments = [_Moment(loop, s.t_s, s.id) for s in last for loop in s.loops if _key(loop) == _key(wanted)]
+    for loop in last[-1].loops:
+        moments = by_key[_key(loop)]
         if len(moments) == SAMPLES:
             groups.append(moments)
     return groups
@@ -863,17 +927,25 @@ def _key(loop: LoopSample) -> tuple[object, ...]:
     return loop.tid, loop.outer, loop.function, loop.file, loop.header_line
 
 
+def _counted(moments: Sequence[_Moment], name: str) -> list[int]:
+    """A whole number of the loop's frame, moment by moment; none where it was not one at all of them."""
+    numbers: list[int] = []
+    for one in moments:
+        number = dict(one.loop.counters).get(name)
+        if number is None:
+            return []
+        numbers.append(number)
+    return numbers
+
+
 def _grows(moments: Sequence[_Moment]) -> Progress | None:
     last = moments[-1].loop
     seconds = moments[-1].t_s - moments[0].t_s
     if last.header.startswith("while") and last.bound is None:
         return None  # what merely counts on may do so for ever
-    for name in [last.counter] if last.counter else [name for name, _ in last.counters]:
-        values = [dict(one.loop.counters).get(name) for one in moments]
-        numbers = [value for value in values if value is not None]
-        if len(numbers) < len(moments) or seconds <= 0 or numbers[-1] <= numbers[0]:
-            continue
-        if any(later < earlier for earlier, later in pairwise(numbers)):
+    for name in [last.counter] if last.counter else dict(last.counters):
+        numbers = _counted(moments, name)
+        if not numbers or seconds <= 0 or numbers[-1] <= numbers[0] or numbers != sorted(numbers):
             continue
         per_s = (numbers[-1] - numbers[0]) / seconds
         bound = last.bound if name == last.counter else None

@@ -6,7 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import bare, deciding_thread, is_noise, is_stdlib, native_leaf, python_frames, same_stacks
+from harness.reading.frames import (
+    bare,
+    deciding_thread,
+    is_stdlib,
+    named_frames,
+    native_leaf,
+    python_frames,
+    same_stacks,
+)
 from harness.reading.stillness import SAMPLES
 
 if TYPE_CHECKING:
@@ -104,25 +112,26 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
     """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
     caller = _caller(thread)
     leaf = native_leaf(thread)
-    if any(_NAMES.search(frame.function) for frame in leaf):
+    if _calls(leaf, _NAMES):
         return None
     reducer = [bare(frame).rpartition("::")[2] for frame in leaf if _REDUCER.search(frame.function)]
-    if buckets := next((_OUTSIDE_BACKWARD[name] for name in reducer if name in _OUTSIDE_BACKWARD), None):
-        return Meeting(kind="collective", name=buckets, frame=caller)
+    for function in reducer:
+        if function in _OUTSIDE_BACKWARD:
+            return Meeting(kind="collective", name=_OUTSIDE_BACKWARD[function], frame=caller)
     if reducer:
         return Meeting(kind="gradients", name="the all-reduce of gradients", frame=caller)
     called = [frame for frame in _inside(thread) if bare(frame) in COLLECTIVES]
     if called:
         name = bare(called[-1])
         return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller, stage=_stage(leaf))
-    if any(_STORE.search(frame.function) for frame in leaf):
+    if _calls(leaf, _STORE):
         return Meeting(kind="collective", name=STORE, frame=caller)
-    if any(_TRANSPORT.search(frame.function) for frame in leaf):
+    if _calls(leaf, _TRANSPORT):
         return Meeting(kind="collective", name="a collective", frame=caller)
     innermost = next(iter(python_frames(thread)), None)
     if innermost is not None and innermost.file.endswith(_DDP) and bare(innermost) in _IN_DDP:
         return Meeting(kind="collective", name=_IN_DDP[bare(innermost)], frame=caller)
-    if any(_GPU.search(frame.function) for frame in leaf):
+    if _calls(leaf, _GPU):
         return Meeting(kind="gpu", name="its GPU", frame=caller)
     return None
 
@@ -135,28 +144,38 @@ def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
     last = list(samples[-SAMPLES:])
     native = [sample for sample in last if sample.native]
     chosen = native if len(native) > 1 or (native and same_stacks(last)) else last
-    threads = list(map(deciding_thread, chosen))
-    meetings = {meeting_of(thread) if thread is not None else None for thread in threads}
+    meetings: set[Meeting | None] = set()
+    for sample in chosen:
+        thread = deciding_thread(sample)
+        meetings.add(None if thread is None else meeting_of(thread))
     return meetings.pop() if len(meetings) == 1 and len(last) > 1 else None
 
 
 def _stage(leaf: Sequence[Frame]) -> str:
-    if not any(_MAKES_A_COMMUNICATOR.search(frame.function) for frame in leaf):
+    if not _calls(leaf, _MAKES_A_COMMUNICATOR):
         return ""
-    return AWAITS_ID if any(_STORE.search(frame.function) for frame in leaf) else CONNECTS
+    return AWAITS_ID if _calls(leaf, _STORE) else CONNECTS
+
+
+def _calls(leaf: Sequence[Frame], pattern: re.Pattern[str]) -> bool:
+    """Whether a function of this name is among them."""
+    return any(pattern.search(frame.function) for frame in leaf)
 
 
 def _inside(thread: ThreadStack) -> tuple[Frame, ...]:
     """The innermost Python frames as long as they are torch.distributed's or the standard library's."""
     frames: list[Frame] = []
     for frame in python_frames(thread):
-        if not (_DISTRIBUTED.search(frame.file) or is_stdlib(frame)):
+        if _DISTRIBUTED.search(frame.file):
+            frames.append(frame)
+        elif not is_stdlib(frame):
             break
-        frames.append(frame)
-    return tuple(frame for frame in frames if _DISTRIBUTED.search(frame.file))
+    return tuple(frames)
 
 
 def _caller(thread: ThreadStack) -> Frame | None:
     """The innermost Python frame that is neither torch's nor the standard library's."""
-    own = (frame for frame in python_frames(thread) if not is_stdlib(frame) and "/torch/" not in frame.file)
-    return next(own, None) or next((frame for frame in thread.frames if not is_noise(frame)), None)
+    for frame in python_frames(thread):
+        if not is_stdlib(frame) and "/torch/" not in frame.file:
+            return frame
+    return next(iter(named_frames(thread)), None)

@@ -27,7 +27,7 @@ from harness.reading.loops import path_to
 from harness.reading.own_source import FUNCTION_NODES, Scope, file_of, last_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
 
@@ -58,19 +58,16 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     One whose own code acts, or cannot be read, is taken to act whoever called it.
     """
     frames, is_all = _own_frames(thread)
-    places = [_place(frame, source_of) for frame in frames]
-    if not places:
+    if not frames:
         return False if _asks_a_package_and_acts(thread, source_of) else None
     inner = takewhile(lambda frame: not is_own(frame), python_frames(thread))
     if not all(frame.file.endswith(_WAITS) for frame in inner):
         return False
-    understood = [place for place in places if place is not None]
-    if len(understood) < len(places):
-        return False
-    innermost, *callers = understood
-    if innermost.goes_on_harmlessly(waits=True) and all(place.goes_on_harmlessly() for place in callers):
-        return True if is_all else None
-    return False
+    for depth, frame in enumerate(frames):
+        place = _place(frame, source_of)
+        if place is None or not place.goes_on_harmlessly(waits=depth == 0):
+            return False
+    return True if is_all else None
 
 
 def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
@@ -86,35 +83,40 @@ def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) 
 
 def _own_frames(thread: ThreadStack) -> tuple[Sequence[Frame], bool]:
     """The frames of the program's own code, the innermost first, up to a package's; and whether that is all it runs."""
-    frames = python_frames(thread)
-    begins = next((depth for depth, frame in enumerate(frames) if bare(frame).startswith("_bootstrap")), len(frames))
-    others = (depth for depth, frame in enumerate(frames[:begins]) if not is_stdlib(frame) and not is_own(frame))
-    ends = next(others, begins)
-    own = [depth for depth, frame in enumerate(frames[:ends]) if is_own(frame)]
-    called_by = frames[own[-1] + 1 : ends] if own else ()
-    is_all = ends == begins and all(frame.file.endswith(_STARTS) for frame in called_by)
-    return [frames[depth] for depth in own], is_all
+    own: list[Frame] = []
+    is_all = True
+    for frame in python_frames(thread):
+        if bare(frame).startswith("_bootstrap"):
+            break
+        if is_own(frame):
+            own.append(frame)
+            is_all = True  # of the library only what called the outermost of them counts
+        elif not is_stdlib(frame):
+            return own, False
+        elif own and not frame.file.endswith(_STARTS):
+            is_all = False
+    return own, is_all
 
 
 def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
     """A sample with its threads that look on, the plain and the endless ones of them, and those that act."""
-    onlookers: list[ThreadStack] = []
+    onlookers: list[int] = []
+    plain: list[int] = []
+    endless: list[int] = []
     actors: list[int] = []
     for thread in sample.threads:
         looks = looks_on(thread, source_of)
-        if looks:
-            onlookers.append(thread)
-        elif looks is False:
+        if looks is False:
             actors.append(thread.tid)
-
-    def tids(which: Callable[[ThreadStack], bool]) -> tuple[int, ...]:
-        return tuple(thread.tid for thread in filter(which, onlookers))
-
+        if looks:
+            onlookers.append(thread.tid)
+            plain += [thread.tid] if _is_plain(thread, source_of) else []
+            endless += [thread.tid] if _is_endless(thread, source_of) else []
     return replace(
         sample,
-        onlookers=tids(lambda _: True),
-        plain_onlookers=tids(lambda thread: _is_plain(thread, source_of)),
-        endless_onlookers=tids(lambda thread: _is_endless(thread, source_of)),
+        onlookers=tuple(onlookers),
+        plain_onlookers=tuple(plain),
+        endless_onlookers=tuple(endless),
         actors=tuple(actors),
     )
 
@@ -131,14 +133,20 @@ def sets_an_alarm(sample: StackSample, source_of: Mapping[str, str]) -> bool:
 
 def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether the files that it runs use nothing that another file of the program may define."""
-    files = (file_of(source_of.get(frame.file, "")) for frame in _own_frames(onlooker)[0])
-    return all(file is not None and file.is_plain for file in files)
+    for frame in _own_frames(onlooker)[0]:
+        file = file_of(source_of.get(frame.file, ""))
+        if file is None or not file.is_plain:
+            return False
+    return True
 
 
 def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether it is in a loop that does not end by itself."""
-    places = (_place(frame, source_of) for frame in _own_frames(onlooker)[0])
-    return any(place is not None and place.loop is not None and _is_endless_loop(place.loop) for place in places)
+    for frame in _own_frames(onlooker)[0]:
+        place = _place(frame, source_of)
+        if place is not None and place.loop is not None and _is_endless_loop(place.loop):
+            return True
+    return False
 
 
 def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
@@ -147,9 +155,12 @@ def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
     if file is None or not frame.line or bare(frame) == "<lambda>":
         return None
     path = path_to(file.tree, frame.line)
-    depth = max((depth for depth, node in enumerate(path) if isinstance(node, FUNCTION_NODES)), default=-1)
-    function = path[depth] if depth >= 0 else file.tree
-    return _Place(frame.line, path[depth + 1 :], Scope(file, function)) if path else None
+    function: ast.AST = file.tree
+    inside = path
+    for depth, node in enumerate(path):
+        if isinstance(node, FUNCTION_NODES):
+            function, inside = node, path[depth + 1 :]
+    return _Place(frame.line, inside, Scope(file, function)) if path else None
 
 
 @dataclass(frozen=True)
@@ -188,8 +199,11 @@ class _Place:
         """Whether it is in a ``with`` at whose end something is given back that another may wait for."""
         if not isinstance(node, ast.With) or node.body[0].lineno > self.line:
             return False
-        calls = (item.context_expr for item in node.items)
-        return not all(isinstance(call, ast.Call) and last_name(call.func) in _HOLDS_NOTHING for call in calls)
+        for item in node.items:
+            call = item.context_expr
+            if not isinstance(call, ast.Call) or last_name(call.func) not in _HOLDS_NOTHING:
+                return True
+        return False
 
 
 def _only_others_end(loop: ast.While | ast.For) -> bool:

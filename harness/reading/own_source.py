@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _words(*lines: str) -> frozenset[str]:
-    return frozenset(word for line in lines for word in line.split())
+    return frozenset(" ".join(lines).split())
 
 
 _MODULES = _words(
@@ -175,7 +175,9 @@ class SourceFile:
     @cached_property
     def hides_nothing(self) -> bool:
         """Whether its functions that run without being named let nobody on."""
-        hidden = [function for name in _BEHIND for function in self.functions.get(name, ())]
+        hidden: list[ast.AST] = []
+        for name in _BEHIND:
+            hidden += self.functions.get(name, ())
         return not self.mentions & _HOOKS and Scope(self, self.tree).follows(hidden)
 
     @cached_property
@@ -210,8 +212,10 @@ class SourceFile:
     @cached_property
     def sets_an_alarm(self) -> bool:
         """Whether it calls what sets one."""
-        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
-        return any(self._is_an_alarm(names_of(call.func)) or _ends_later(call) for call in calls)
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and (self._is_an_alarm(names_of(node.func)) or _ends_later(node)):
+                return True
+        return False
 
     def _is_an_alarm(self, names: tuple[str, ...]) -> bool:
         whole = (*self.imported.get(names[0], ()), *names[1:]) if names else ()
@@ -305,8 +309,11 @@ class Scope:
 
     def are_harmless(self, parts: Iterable[ast.AST], *, but: int = 0, after: int = 0) -> bool:
         """Whether all in ``parts`` lets nobody on, less the calls at line ``but`` and what is not ``after`` a line."""
-        nodes = (node for part in parts for node in within(part) if getattr(node, "lineno", 0) > after)
-        return all(self._lets_nobody_on(node, but) for node in nodes)
+        for part in parts:
+            for node in within(part):
+                if getattr(node, "lineno", 0) > after and not self._lets_nobody_on(node, but):
+                    return False
+        return True
 
     def _lets_nobody_on(self, node: ast.AST, but: int) -> bool:
         match node:
@@ -384,5 +391,8 @@ class Scope:
         """Whether functions of the same file, one of which is called, let nobody on."""
         if self.deep >= DEEP:
             return False
-        scopes = [Scope(self.file, function, self.deep + 1) for function in functions]
-        return all(scope.are_harmless(scope.body) for scope in scopes)
+        for function in functions:
+            scope = Scope(self.file, function, self.deep + 1)
+            if not scope.are_harmless(scope.body):
+                return False
+        return True

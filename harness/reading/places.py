@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from harness.reading.frames import (
     bare,
     deciding_thread,
-    is_noise,
     is_stdlib,
     moved_between,
+    named_frames,
     python_frames,
     telling_frame,
 )
@@ -118,7 +118,7 @@ def sentence(group: RankGroup, *, total: int) -> str:
     if group.missing:
         return f"{who} {group.missing if one else _of_several(group.missing)}"
     stopped = _STOPPED.get(group.ranks[0].state)
-    motions = [motion for rank in group.ranks if (motion := motion_of(rank)) is not None]
+    motions = list(filter(None, map(motion_of, group.ranks)))
     waits = bool(motions) and all(motion.thread_still for motion in motions)
     if stopped:
         verb = f"{'is' if one else 'are'} {stopped} in"
@@ -142,12 +142,15 @@ def subject(ranks: Sequence[RankSeen], *, total: int) -> str:
 def numbers(ranks: Sequence[RankSeen]) -> str:
     """Their numbers with runs folded, ``0-2, 4``; PIDs where there are no ranks."""
     runs: list[list[int]] = []
-    for number in sorted((rank.pid or 0) if rank.rank is None else rank.rank for rank in ranks):
+    for number in sorted(map(_order, ranks)):
         if runs and number == runs[-1][-1] + 1:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    words: list[str] = []
+    for run in runs:
+        words += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+    return ", ".join(words)
 
 
 def where(thread: ThreadStack) -> str:
@@ -188,15 +191,15 @@ def motion_of(rank: RankSeen) -> RankMotion | None:
 
 def _thread(look: ProcessState, tid: int | None) -> ThreadState | None:
     # A sample that names no kernel thread number (faulthandler's) is of the main thread at best.
-    own = next((thread for thread in look.threads if thread.tid == tid), None)
-    return own or next((thread for thread in look.threads if thread.tid == look.pid), None)
+    own = None if tid is None else look.thread.get(tid)
+    return own or look.thread.get(look.pid)
 
 
 def _own(thread: ThreadStack) -> tuple[Frame, ...]:
     """The Python frames outside the standard library, else those inside, else the native ones with a name."""
     python = python_frames(thread)
     own = tuple(frame for frame in python if not is_stdlib(frame))
-    return own or python or tuple(frame for frame in thread.frames if not is_noise(frame))
+    return own or python or named_frames(thread)
 
 
 def _place(rank: RankSeen) -> tuple[object, ...]:
@@ -215,13 +218,13 @@ def _group(ranks: list[RankSeen]) -> RankGroup:
     if ranks[0].missing or thread is None:
         return RankGroup(ranks=tuple(ranks), missing=ranks[0].missing or "showed no thread")
     telling = telling_frame(thread)
-    index = None if telling is None else next(i for i, frame in enumerate(thread.frames) if frame is telling)
+    index = None if telling is None else thread.frames.index(telling)
     lines = [_lines(rank.thread) for rank in ranks if rank.thread]
-    frames = tuple(
-        frame if len({line.get(key, frame.line) for line in lines}) == 1 else replace(frame, line=0)
-        for key, frame in zip(_lines(thread), thread.frames, strict=True)
-    )
-    return RankGroup(ranks=tuple(ranks), frames=frames, telling=index)
+    frames: list[Frame] = []
+    for key, frame in zip(_lines(thread), thread.frames, strict=True):
+        differ = any(line.get(key, frame.line) != frame.line for line in lines)
+        frames.append(replace(frame, line=0) if differ else frame)
+    return RankGroup(ranks=tuple(ranks), frames=tuple(frames), telling=index)
 
 
 def _lines(thread: ThreadStack) -> dict[tuple[str, str, int], int]:
@@ -246,12 +249,18 @@ def _where_of_all(group: RankGroup) -> str:
 
 
 def _where(frames: Sequence[Frame], telling: Frame) -> str:
-    own = [frame for frame in frames if not frame.native and not is_stdlib(frame)]
-    caller = next((i for i, frame in enumerate(own) if not _INSTALLED.match(frame.file)), None)
-    if not caller:  # the innermost is the program's own, or all are a library's
-        return f"{_spoken(telling)} ({short_file(telling)})"
-    called = next((frame for frame in reversed(own[:caller]) if bare(frame) not in _WRAPPERS), own[caller - 1])
-    return f"{_spoken(called)} at {short_file(own[caller])} ({_spoken(own[caller])})"
+    libraries: list[Frame] = []
+    for frame in frames:
+        if frame.native or is_stdlib(frame):
+            continue
+        if _INSTALLED.match(frame.file):
+            libraries.append(frame)
+            continue
+        if libraries:
+            called = next((inner for inner in reversed(libraries) if bare(inner) not in _WRAPPERS), libraries[-1])
+            return f"{_spoken(called)} at {short_file(frame)} ({_spoken(frame)})"
+        break
+    return f"{_spoken(telling)} ({short_file(telling)})"  # the innermost is the program's own, or all are a library's
 
 
 def _spoken(frame: Frame) -> str:

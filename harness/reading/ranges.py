@@ -67,7 +67,8 @@ def _assignments(loop: ast.While) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.walk(loop):
         match node:
             case ast.Assign(targets=targets, value=value):
-                yield from ((_name(target), value) for target in targets)
+                for target in targets:
+                    yield _name(target), value
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 yield name, ast.BinOp(left=ast.Name(id=name), op=op, right=value)
             case ast.If(test=test) | ast.While(test=test):
@@ -105,9 +106,9 @@ def _value(node: ast.expr, ranges: Mapping[str, Interval]) -> Interval:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _compared(op, _value(left, ranges), _value(right, ranges))
         case ast.BoolOp(op=op, values=parts):
-            truths = [_truth(_value(part, ranges)) for part in parts]
+            lows, highs = zip(*[_truth(_value(part, ranges)) for part in parts], strict=True)
             of = min if isinstance(op, ast.And) else max
-            return of(low for low, _ in truths), of(high for _, high in truths)
+            return of(lows), of(highs)
         case _:
             raise _UnknownError
 
@@ -120,12 +121,12 @@ def _computed(op: ast.operator, left: Interval, right: Interval) -> Interval:
         case ast.Sub():
             return a - d, b - c
         case ast.Mult() if all(map(math.isfinite, (a, b, c, d))):
-            products = [x * y for x in left for y in right]
+            products = (a * c, a * d, b * c, b * d)
             return min(products), max(products)
         case ast.Mod() if c > 0:
             return (a, b) if a >= 0 and b < c else (0.0, d - 1)
         case ast.FloorDiv() if c > 0 and math.isfinite(a) and math.isfinite(b):
-            ends = [x // y for x in left for y in (c, d)]
+            ends = (a // c, a // d, b // c, b // d)
             return min(ends), max(ends)
         case _:
             raise _UnknownError

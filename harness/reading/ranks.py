@@ -126,15 +126,19 @@ def job_of(
     stand = standings(evidence, since_s=since_s)
     everybody_here = frozenset(stand)
     ended_ranks = frozenset(ended_ranks)
-    ranks = {facts.rank: facts.pid for facts in evidence.ranks if facts.pid is not None and facts.pid in stand}
-    ranks = {rank: pid for rank, pid in ranks.items() if rank not in ended_ranks}
-    numbers = {facts.rank for facts in evidence.ranks}
+    numbers: set[int] = set()
+    ranks: dict[int, int] = {}
+    for facts in evidence.ranks:
+        numbers.add(facts.rank)
+        if facts.pid is not None and facts.pid in stand and facts.rank not in ended_ranks:
+            ranks[facts.rank] = facts.pid
     everybody = _everybody(evidence.world)
     elsewhere = (everybody | numbers).difference(ranks, ended_ranks) if numbers or ended_ranks else everybody
     roots = (pid for pid, one in stand.items() if one.parent not in stand)
     leader = main if main in stand else next(roots, None)
     leaders = tuple(ranks.values()) or (() if leader is None else (leader,))
-    stand = {pid: one if pid in leaders else _of_a_helper(one, everybody_here) for pid, one in stand.items()}
+    for pid in everybody_here.difference(leaders):
+        stand[pid] = _of_a_helper(stand[pid], everybody_here)
     job = Job(stand=stand, leaders=leaders, ranks=ranks, ended_ranks=ended_ranks, elsewhere=elsewhere)
     if not job.several:
         gpus = Gpus(evidence.gpus)
@@ -196,7 +200,7 @@ class _Split:
         self.parting, self.odd = divergence.parting, divergence.odd
         self.differs = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
         self.late = late_ranks(divergence)
-        self.members = frozenset(rank for rank, _ in divergence.calls)
+        self.members = frozenset(dict(divergence.calls))
         self.called = frozenset(rank for rank, call in divergence.calls if call is not None)
 
     def missing_for(self, rank: int) -> tuple[int, ...]:
@@ -248,9 +252,9 @@ class _Relations:
             return replace(one, chances=())
         if any(rank in split.late for split in self._splits):
             return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
-        missing = tuple(ranks for split in self._splits if (ranks := split.missing_for(rank)))
+        missing = frozenset[int]().union(*(split.missing_for(rank) for split in self._splits))
         if missing:
-            return replace(one, chances=self._until_they_come(frozenset[int]().union(*missing)))
+            return replace(one, chances=self._until_they_come(missing))
         if meeting.kind == "gpu" and not self._gpu_waits_for_ranks(one, rank):
             return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
         without_it = [split.waiting_for(rank) for split in self._splits if meeting.kind != "gpu"]
@@ -258,7 +262,7 @@ class _Relations:
 
     def _with_its_threads(self, one: Standing) -> Standing:
         """The standing of a rank of which another thread waits for other ranks, too."""
-        others = frozenset(pid for pid in self._job.ranks.values() if pid != one.pid)
+        others = frozenset(self._job.ranks.values()) - {one.pid}
         come = (Chance(how="another thread of it waits for other ranks", who=others, any_thread=True),)
         return replace(one, helps=one.helps + come, chances=one.chances if one.meeting else one.chances + come)
 
@@ -334,8 +338,10 @@ class _Relations:
     def _by_the_store(self, one: Standing) -> tuple[Chance, ...]:
         """Who may set a key that ``one`` waits for beside the ranks, and whether it gives up soon."""
         no_rank = frozenset(self._job.stand) - self._launchers - frozenset(self._job.ranks.values())
-        threads = {pid: self._job.stand[pid].thread for pid in no_rank}
-        no_rank -= {pid for pid, thread in threads.items() if thread is not None and is_service(thread)}
+        for pid in no_rank:
+            thread = self._job.stand[pid].thread
+            if thread is not None and is_service(thread):
+                no_rank -= {pid}
         chances: tuple[Chance, ...] = ()
         if no_rank:
             chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)

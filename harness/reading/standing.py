@@ -185,8 +185,13 @@ class Standing:
         if self.motion is None:
             return False
         decides = self.state.tid if self.state is not None else self.pid
-        others = (t for t in self.looks[-1].threads if t.tid not in (decides, *self.motion.background))
-        return any((wait := wait_of(other)) is None or bool(wait.outside) for other in others if not is_ticker(other))
+        for other in self.looks[-1].threads:
+            if other.tid == decides or other.tid in self.motion.background or is_ticker(other):
+                continue
+            wait = wait_of(other)
+            if wait is None or wait.outside:
+                return True
+        return False
 
     @property
     def serves_itself(self) -> bool:
@@ -271,12 +276,16 @@ class Standing:
     @property
     def has_a_watchdog(self) -> bool:
         """Whether a thread of it runs a function that by its name is a watchdog, a package's, say."""
-        return any("watchdog" in bare(frame) for thread in self.stacks for frame in python_frames(thread))
+        for thread in self.stacks:
+            for frame in python_frames(thread):
+                if "watchdog" in bare(frame):
+                    return True
+        return False
 
     @property
     def ids(self) -> tuple[str, ...]:
         """What to cite of it."""
-        return (*(sample.id for sample in self.samples), *(look.id for look in self.looks))
+        return tuple(item.id for item in (*self.samples, *self.looks))
 
 
 def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
@@ -285,8 +294,11 @@ def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
     for look in looks:
         if look.undisturbed_since in by_id:
             woke |= _woken(by_id[look.undisturbed_since], look)
-    sleepers = [thread for thread in looks[-1].threads if thread.timed and not _outlasts_its_limit(looks, thread)]
-    return frozenset(thread.tid for thread in sleepers) - woke
+    unwoken: set[int] = set()
+    for thread in looks[-1].threads:
+        if thread.timed and thread.tid not in woke and not _outlasts_its_limit(looks, thread):
+            unwoken.add(thread.tid)
+    return frozenset(unwoken)
 
 
 def _outlasts_its_limit(looks: Sequence[ProcessState], thread: ThreadState) -> bool:
@@ -304,10 +316,11 @@ def _outlasts_its_limit(looks: Sequence[ProcessState], thread: ThreadState) -> b
 
 def _woken(first: ProcessState, last: ProcessState) -> set[int]:
     """The threads that slept at one look at a process and woke before the next: not those that only fell asleep."""
-    before = {thread.tid: thread.voluntary_switches for thread in first.threads if thread.state in ASLEEP}
+    after = last.thread
     woke: set[int] = set()
-    for thread in last.threads:
-        if before.get(thread.tid, thread.voluntary_switches) != thread.voluntary_switches:
+    for thread in first.threads:
+        later = after.get(thread.tid, thread)
+        if thread.state in ASLEEP and later.voluntary_switches != thread.voluntary_switches:
             woke.add(thread.tid)
     return woke
 
@@ -327,24 +340,22 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
         if len(own) > 1:
             round_before_s[pid // PIDS] = max(round_before_s.get(pid // PIDS, 0.0), own[-2].t_s)
     still_there: set[int] = set()
+    begun_s: list[float] = []
     below: dict[int, set[int]] = {}
     for pid, own in looks.items():
         is_of_the_last_round = len(own) == 1 or own[-1].t_s > round_before_s.get(pid // PIDS, 0.0)
         if own[-1].state not in "ZX" and is_of_the_last_round:
             still_there.add(pid)
+            begun_s.append((earlier.get(pid) or own)[0].t_s)
             below.setdefault(own[-1].parent, set()).add(pid)
     job_pids = frozenset(still_there)
     # Who could end a call was asked of those that were there: a process that came later may have inherited a pipe.
-    newest_s = max(((earlier.get(pid) or looks[pid])[0].t_s for pid in job_pids), default=0.0)
-    stand = {
-        pid: standing(
-            with_calls(looks[pid], earlier=[look for look in earlier.get(pid, ()) if look.t_s >= newest_s]),
-            samples.get(pid, []),
-            job_pids=job_pids,
-            children=frozenset(below.get(pid, ())),
-        )
-        for pid in sorted(job_pids)
-    }
+    newest_s = max(begun_s, default=0.0)
+    stand: dict[int, Standing] = {}
+    for pid in sorted(job_pids):
+        own = with_calls(looks[pid], earlier=[look for look in earlier.get(pid, ()) if look.t_s >= newest_s])
+        children = frozenset(below.get(pid, ()))
+        stand[pid] = standing(own, samples.get(pid, []), job_pids=job_pids, children=children)
     onlookers = frozenset(pid for pid, one in stand.items() if one.only_looks_on)
     return {pid: _without(onlookers, one) for pid, one in stand.items()} if onlookers else stand
 
@@ -373,9 +384,11 @@ def standing(
     """One process by its own looks and samples; ``job_pids`` are the PIDs of the job, ``children`` its own children."""
     last = looks[-1]
     dumps_s = dump_times(samples)
-    latest = tuple(s for s in samples if len(dumps_s) < SAMPLES or s.t_s >= dumps_s[-SAMPLES])
+    latest = tuple(samples)
+    if len(dumps_s) >= SAMPLES:
+        latest = tuple(sample for sample in samples if sample.t_s >= dumps_s[-SAMPLES])
     thread = best_thread(latest)
-    states = {state.tid: state for state in last.threads}
+    states = last.thread
     main = states.get(last.pid) or next(iter(last.threads), None)
     state = main if thread is None else states.get(thread.tid, main)
     one = Standing(
@@ -432,11 +445,10 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
         yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
     if keeper is not None and keeper != (state.tid if state is not None else 0):
         # Whoever waits for the interpreter's lock waits for the thread that keeps it.
-        counted = [t for t in moved.threads if t.tid == keeper]
-        for holder in counted:
-            yield from _chances_of(holder, pid=one.pid, job_pids=job_pids)
-        if counted:
-            return
+        for holder in moved.threads:
+            if holder.tid == keeper:
+                yield from _chances_of(holder, pid=one.pid, job_pids=job_pids)
+                return
     if state is None:
         yield Chance(how="its main thread was not seen", ender=Ender.UNKNOWN)
         return
@@ -459,7 +471,7 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
     samples = one.samples
     only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread))
-    sees_threads = any(len(sample.threads) > 1 or len(moved.threads) == 1 for sample in samples)
+    sees_threads = len(moved.threads) == 1 or any(len(sample.threads) > 1 for sample in samples)
     nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
     for other in moved.looks[-1].threads:
         if other.tid == state.tid or other.tid in nobody or is_ticker(other):
@@ -511,9 +523,13 @@ def _helps(one: Standing, *, job_pids: frozenset[int]) -> Iterable[Chance]:
 def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
     """The threads that give nothing back when they wake: each only sleeps, and nobody waits for the end of a thread."""
     native = native_samples(samples)
-    if len(native) < SAMPLES or any(waits_for_a_thread(t) for sample in native for t in sample.threads):
+    if len(native) < SAMPLES:
         return frozenset()
-    asleep = [frozenset(t.tid for t in sample.threads if only_sleeps(t)) for sample in native]
+    asleep: list[frozenset[int]] = []
+    for sample in native:
+        if any(map(waits_for_a_thread, sample.threads)):
+            return frozenset()
+        asleep.append(frozenset(thread.tid for thread in filter(only_sleeps, sample.threads)))
     return frozenset[int].intersection(*asleep)
 
 
@@ -541,8 +557,12 @@ def _only_gil_waiters(one: Standing, moved: Motion, keeper: int | None) -> bool:
     """Whether all that moves are threads that ask every 5 ms for the interpreter's lock, which one keeps asleep."""
     if keeper is None or moved.io_bytes or not moved.polls:
         return False
-    used = {tid for window in moved.windows for tid, seconds in window.cpu_by_thread if seconds > 0.0}
-    return used <= one.runs_python - {keeper}
+    waiters = one.runs_python - {keeper}
+    for window in moved.windows:
+        for tid, seconds in window.cpu_by_thread:
+            if seconds > 0.0 and tid not in waiters:
+                return False
+    return True
 
 
 def _only_others_wake(moved: Motion, state: ThreadState | None) -> bool:
@@ -552,10 +572,7 @@ def _only_others_wake(moved: Motion, state: ThreadState | None) -> bool:
     """
     if state is None or state.timed is not False or not moved.polls or not moved.switches:
         return False
-    switches: set[int] = set()
-    for look in moved.looks:
-        switches.update(thread.switches for thread in look.threads if thread.tid == state.tid)
-    return len(switches) == 1
+    return len({thread.switches for thread in moved.history(state.tid)}) == 1
 
 
 # -- the closure
@@ -612,10 +629,15 @@ def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
     code of the program's own, where one of them does.
     """
     path = [stand[start]]
-    while others := path[-1].depends_on & stand.keys() - {one.pid for one in path}:
+    passed = {path[0].pid}
+    while others := path[-1].depends_on & stand.keys() - passed:
         # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
         path.append(min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid)))
+        passed.add(path[-1].pid)
     waits = [one for one in reversed(path) if not one.asks] or path[-1:]
-    own = [one for one in waits if one.thread is not None and own_frame(one.thread) is not None]
-    closes_a_circle = bool(path[-1].depends_on & {one.pid for one in path})
-    return own[0] if own and closes_a_circle else waits[0]
+    closes_a_circle = bool(path[-1].depends_on & passed)
+    if closes_a_circle:
+        for one in waits:
+            if one.thread is not None and own_frame(one.thread) is not None:
+                return one
+    return waits[0]

@@ -12,7 +12,7 @@ the latest ones, back to the third-last stack sample: what a process did ten sec
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.reading.frames import is_service, is_stdlib, package, python_frames
 from harness.reading.waits import waits_for_a_thread
@@ -155,12 +155,12 @@ class Motion:
     @property
     def seconds(self) -> float:
         """Undisturbed time that was looked at."""
-        return sum(window.seconds for window in self.windows)
+        return self._sum("seconds")
 
     @property
     def cpu_s(self) -> float:
         """CPU time of the process in that time."""
-        return sum(window.cpu_s for window in self.windows)
+        return self._sum("cpu_s")
 
     @property
     def cpu_share(self) -> float:
@@ -170,38 +170,41 @@ class Motion:
     @property
     def switches(self) -> int:
         """Context switches of all threads that count."""
-        return sum(window.switches for window in self.windows)
+        return self._sum("switches")
 
     @property
     def faults(self) -> int:
         """Page faults."""
-        return sum(window.minor_faults for window in self.windows)
+        return self._sum("minor_faults")
 
     @property
     def io_bytes(self) -> int:
         """Bytes read and written."""
-        return sum(window.io_bytes for window in self.windows)
+        return self._sum("io_bytes")
 
     @property
     def rss_bytes(self) -> int:
         """Growth of resident memory within the windows: a dump moves it too (1.3 MB measured, without a fault)."""
-        return sum(window.rss_bytes for window in self.windows)
+        return self._sum("rss_bytes")
 
     @property
     def states(self) -> frozenset[str]:
         """The states in which threads that count were seen."""
-        counted = (t for look in self.looks for t in look.threads if t.tid not in self.background)
-        return frozenset(thread.state for thread in counted)
+        states: set[str] = set()
+        for look in self.looks:
+            states.update(thread.state for thread in look.threads if thread.tid not in self.background)
+        return frozenset(states)
 
     @property
     def main_timed(self) -> bool:
         """Whether the main thread waited with a time limit at any look."""
-        return any(thread.timed for look in self.looks for thread in look.threads if thread.tid == self.pid)
+        return any(thread.timed for thread in self.history(self.pid))
 
     @property
     def main_wchan(self) -> str:
         """The kernel function that the main thread sleeps in."""
-        return next((thread.wchan for thread in self.looks[-1].threads if thread.tid == self.pid), "")
+        main = self.looks[-1].thread.get(self.pid)
+        return "" if main is None else main.wchan
 
     @property
     def still(self) -> bool:
@@ -224,13 +227,19 @@ class Motion:
         last = self.looks[-1].thread
         if (before.keys() ^ last.keys()) - self.background:
             return True
-        return any(before[tid].timed and thread.timed is False for tid, thread in last.items() if tid in before)
+        for tid, thread in last.items():
+            earlier = before.get(tid)
+            if earlier is not None and earlier.timed and thread.timed is False:
+                return True
+        return False
 
     @property
     def lost_a_thread(self) -> bool:
         """Whether a thread that was seen lately has ended by the last look."""
-        ever = {thread.tid for look in self.looks for thread in look.threads}
-        return bool(ever - {thread.tid for thread in self.looks[-1].threads} - self.background)
+        ever: set[int] = set()
+        for look in self.looks:
+            ever.update(look.thread)
+        return bool(ever - self.looks[-1].thread.keys() - self.background)
 
     @property
     def polls(self) -> bool:
@@ -251,8 +260,7 @@ class Motion:
     @property
     def busy(self) -> bool:
         """Whether one thread computes, or would if it were its turn, at every look."""
-        of_busiest = [t.state for look in self.looks for t in look.threads if t.tid == self.busiest]
-        return bool(of_busiest) and set(of_busiest) == {"R"} and self.cpu_share >= BUSY_SHARE
+        return {thread.state for thread in self.history(self.busiest)} == {"R"} and self.cpu_share >= BUSY_SHARE
 
     @property
     def counters_still(self) -> bool:
@@ -267,13 +275,28 @@ class Motion:
     @property
     def background_woke(self) -> bool:
         """Whether a background thread woke between the first look and the last: without CPU time none does."""
-        before = {thread.tid: thread.voluntary_switches for thread in self.looks[0].threads}
-        behind = [thread for thread in self.looks[-1].threads if thread.tid in self.background]
-        return any(thread.voluntary_switches > before.get(thread.tid, thread.voluntary_switches) for thread in behind)
+        before, last = self.looks[0].thread, self.looks[-1].thread
+        for tid in self.background & before.keys() & last.keys():
+            if last[tid].voluntary_switches > before[tid].voluntary_switches:
+                return True
+        return False
+
+    def history(self, tid: int) -> list[ThreadState]:
+        """One thread, look by look."""
+        states: list[ThreadState] = []
+        for look in self.looks:
+            state = look.thread.get(tid)
+            if state is not None:
+                states.append(state)
+        return states
 
     @property
     def _memory_still(self) -> bool:
         return abs(self.rss_bytes) < RSS_FLOOR_BYTES and self.faults <= FAULTS_FLOOR_PER_S * self.seconds
+
+    def _sum(self, name: str) -> Any:
+        """What all windows come to in one of their numbers."""
+        return sum(getattr(window, name) for window in self.windows)
 
 
 def motion(
@@ -288,9 +311,10 @@ def motion(
         return None
     behind = background(silent, samples)
     dumps_s = dump_times(sample for sample in samples if sample.t_s > since_s)
-    recent = [look for look in silent if len(dumps_s) < SAMPLES or look.t_s > dumps_s[-SAMPLES]]
-    windows = quiet_windows(recent, behind=behind)
-    looks = recent
+    looks = silent
+    if len(dumps_s) >= SAMPLES:
+        looks = [look for look in silent if look.t_s > dumps_s[-SAMPLES]]
+    windows = quiet_windows(looks, behind=behind)
     if len(windows) < WINDOWS:  # on a busy machine a dump takes as long as the pause between two
         windows, looks = quiet_windows(silent, behind=behind), silent
     if not windows:
@@ -341,11 +365,14 @@ def between(first: ProcessState, last: ProcessState, *, behind: frozenset[int] =
         cpu_s += used_s
         cpu_by_thread.append((thread.tid, used_s))
         switches += thread.switches - (old.switches if old else 0)
-    counted = [t for look in (first, last) for t in look.threads if t.tid not in behind and not is_ticker(t)]
-    running = sum(thread.state == "R" for thread in counted)
+    counted = running = 0
+    for thread in (*first.threads, *last.threads):
+        if thread.tid not in behind and not is_ticker(thread):
+            counted += 1
+            running += thread.state == "R"
     # A thread that was not switched once did not run: with all others so, faults and bytes are the background's.
-    only_background = not switches and not running and len(counted) < len(first.threads) + len(last.threads)
-    changed = before.keys() ^ {thread.tid for thread in last.threads}
+    only_background = not switches and not running and counted < len(first.threads) + len(last.threads)
+    changed = before.keys() ^ last.thread.keys()
     return Window(
         first=first.id,
         last=last.id,
@@ -384,13 +411,16 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     if not states or not any(sample.source.startswith(SEES_ALL) for sample in samples):
         return frozenset(tids)
     stacks: dict[int, list[ThreadStack]] = {}
+    joined = False
     for sample in samples:
         for thread in sample.threads:
+            joined = joined or waits_for_a_thread(thread)
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
-    joined = any(waits_for_a_thread(thread) for sample in samples for thread in sample.threads)
-    onlookers = _in_all(samples, [sample.endless_onlookers if joined else sample.onlookers for sample in samples])
-    mains = {package(frame) for stack in stacks.get(pid, ()) for frame in python_frames(stack)}
+    onlookers = _in_all(samples, "endless_onlookers" if joined else "onlookers")
+    mains: set[str] = set()
+    for stack in stacks.get(pid, ()):
+        mains.update(map(package, python_frames(stack)))
     for tid, history in states.items():
         own = stacks.get(tid)
         if own is None:
@@ -405,32 +435,41 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
 
 def onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """The threads that look on in every sample which shows what Python they run."""
-    return _in_all(samples, [sample.onlookers for sample in samples])
+    return _in_all(samples, "onlookers")
 
 
 def plain_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """Those of them behind whose calls no other file of the program can put anything."""
-    return _in_all(samples, [sample.plain_onlookers for sample in samples])
+    return _in_all(samples, "plain_onlookers")
 
 
-def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) -> frozenset[int]:
-    tids = {tid for one in looking for tid in one}
-    for sample, of_sample in zip(samples, looking, strict=True):
+def _in_all(
+    samples: Sequence[StackSample], name: Literal["onlookers", "plain_onlookers", "endless_onlookers"]
+) -> frozenset[int]:
+    """The threads that a sample names there, less those that another one shows to run Python and does not."""
+    tids: set[int] = set()
+    for sample in samples:
+        tids.update(getattr(sample, name))
+    for sample in samples:
         for thread in sample.threads:
-            if thread.tid not in of_sample and python_frames(thread):
+            if thread.tid not in getattr(sample, name) and python_frames(thread):
                 tids.discard(thread.tid)
     return frozenset(tids)
 
 
 def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """The threads that by any sample may do what another waits for."""
-    return frozenset(tid for sample in samples for tid in sample.actors)
+    tids: set[int] = set()
+    for sample in samples:
+        tids.update(sample.actors)
+    return frozenset(tids)
 
 
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread with Python frames only looks after a package that the main thread is not in."""
-    frames = [frame for stack in stacks for frame in python_frames(stack) if not is_stdlib(frame)]
-    packages = set(map(package, frames))
+    packages: set[str] = set()
+    for stack in stacks:
+        packages.update(package(frame) for frame in python_frames(stack) if not is_stdlib(frame))
     if not packages or "" in packages or packages & mains:
         return False
     return all(state.state in ASLEEP for _, state in history) and _idle(history)
@@ -441,12 +480,15 @@ def _only_polls(history: Sequence[tuple[float, ThreadState]]) -> bool:
 
     Of a poll that goes on after a stack dump, or ends while it is looked at, the kernel tells no limit.
     """
-    polls = sum(thread.state == "S" and bool(thread.timed) for _, thread in history)
-    # One that wakes two hundred times a second is now and then seen awake, or between two waits.
-    passing = sum(thread.state in "RS" and (thread.timed is not False or not thread.wchan) for _, thread in history)
+    polls = 0
+    for _, thread in history:
+        # One that wakes two hundred times a second is now and then seen awake, or between two waits.
+        if thread.state not in "RS" or (thread.timed is False and thread.wchan):
+            return False
+        polls += thread.state == "S" and bool(thread.timed)
     (first_s, first), (last_s, last) = history[0], history[-1]
     often = last.switches - first.switches >= OFTEN_PER_S * (last_s - first_s)
-    return passing == len(history) and polls >= MOSTLY * len(history) and often and _idle(history)
+    return polls >= MOSTLY * len(history) and often and _idle(history)
 
 
 def _idle(history: Sequence[tuple[float, ThreadState]]) -> bool:
@@ -466,5 +508,9 @@ def stopped_s(looks: Sequence[ProcessState]) -> float:
     """
     if not looks or looks[-1].state != "T":
         return 0.0
-    since = next((i for i in range(len(looks) - 1, 0, -1) if looks[i - 1].state != "T"), 0)
-    return looks[-1].t_s - looks[since].t_s
+    since_s = looks[-1].t_s
+    for look in reversed(looks):
+        if look.state != "T":
+            break
+        since_s = look.t_s
+    return looks[-1].t_s - since_s

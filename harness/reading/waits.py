@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import bare, is_runtime, is_stdlib, native_leaf, python_frames
+from harness.reading.frames import bare, is_runtime, is_stdlib, mentions, native_leaf, python_frames
 from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY, OF_A_HUNG_TEST
 
 if TYPE_CHECKING:
@@ -312,8 +312,10 @@ def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
     by_call = next((row for row in ROWS if call in row.calls), None)
     if looked_at and by_call is not None:
         return by_call
-    by_kernel = next((row for row in ROWS if wchan and re.search(row.kernel, wchan)), None)
-    return by_kernel or by_call or UNSEEN
+    for row in ROWS if wchan else ():
+        if re.search(row.kernel, wchan):
+            return row
+    return by_call or UNSEEN
 
 
 _CALLS_NOBODY = re.compile(
@@ -345,7 +347,7 @@ def asks_again(stack: ThreadStack, *, woke: bool) -> bool:
 
 def in_python_lock(stack: ThreadStack) -> bool:
     """Whether a thread waits in a lock of Python's: only a thread that runs Python can give it back."""
-    if any(name in frame.function for frame in native_leaf(stack) for name in PYTHON_LOCK):
+    if mentions(native_leaf(stack), *PYTHON_LOCK):
         return True
     innermost = next(iter(python_frames(stack)), None)
     return innermost is not None and innermost.file.endswith(LOCK_FILES)
@@ -379,7 +381,7 @@ def lock_cause(stack: ThreadStack | None, *, native: bool) -> str:
         return "unseen-wait"
     if in_python_lock(stack):
         return "deadlock"
-    if any(name in frame.function for frame in native_leaf(stack) for name in NATIVE_LOCK):
+    if mentions(native_leaf(stack), *NATIVE_LOCK):
         return "native-lock"
     # A lock taken by the program's own function looks, without native frames, like a wait in C.
     return "native-wait" if native else "unseen-wait"
