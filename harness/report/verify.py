@@ -179,9 +179,10 @@ def compared(name: str, text: str, computed: str, folder: Path) -> list[Differen
             stated, right = one.text if one else "", other.text if other else ""
             differences.append(Difference(place=place, text=stated, computed=right))
     if not differences and not (name.endswith((".svg", ".html")) and _drawn_elsewhere(folder)):
-        pairs = zip_longest(text.splitlines(), computed.splitlines(), fillvalue="")
+        pairs = zip_longest(text.split("\n"), computed.split("\n"))
         line, (is_there, is_right) = next((n, pair) for n, pair in enumerate(pairs, start=1) if pair[0] != pair[1])
-        differences.append(Difference(place=f"{name}:{line} (layout)", text=is_there or "(nothing)", computed=is_right))
+        place = f"{name}:{line} (layout)"
+        differences.append(Difference(place=place, text=is_there or "(nothing)", computed=is_right or ""))
     return differences
 
 

@@ -98,6 +98,14 @@ def test_a_sentence_that_was_added_or_left_out_is_named(folder):
     assert any("Isolated" in d.computed for d in checked(folder).differences)
 
 
+@pytest.mark.parametrize("change", [lambda text: f"{text}\n", lambda text: text.removesuffix("\n")])
+def test_a_page_that_only_ends_otherwise_is_named(change, folder):
+    page = layout.report(folder)
+    page.write_text(change(page.read_text()))
+    (found,) = checked(folder).differences
+    assert found.place.endswith("(layout)")
+
+
 def test_a_file_that_is_missing_or_too_many_is_named(folder):
     layout.findings(folder).unlink()
     (layout.figures(folder) / "other.svg").write_text("<svg/>")
