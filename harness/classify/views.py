@@ -147,7 +147,10 @@ def absent_and_waiting(views: Iterable[RankView]) -> tuple[list[RankView], list[
     absent: list[RankView] = []
     waiters: list[RankView] = []
     for view in views:
-        (absent if view.meeting is None else waiters).append(view)
+        if view.meeting is None:
+            absent.append(view)
+        else:
+            waiters.append(view)
     return absent, waiters
 
 
