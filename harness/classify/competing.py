@@ -9,7 +9,10 @@ from harness.classify.signs import in_stack, text_of
 from harness.core.verdict import Alternative, Confidence, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from harness.classify.rivals import Entry, Rival
+    from harness.classify.signs import Sign
     from harness.core.verdict import Case, Verdict
 
 MOST = 4
@@ -55,7 +58,12 @@ def _weighed(rival: Rival, case: Case) -> Alternative:
     return Alternative(
         cause=rival.cause,
         because=rival.because,
-        supports=tuple(sentence for sign in rival.pro if (sentence := sign(case))),
-        against=tuple(sentence for sign in rival.con if (sentence := sign(case))),
+        supports=_sentences(rival.pro, case),
+        against=_sentences(rival.con, case),
         experiment=rival.test,
     )
+
+
+def _sentences(signs: Iterable[Sign], case: Case) -> tuple[str, ...]:
+    """What the case shows of these signs."""
+    return tuple(filter(None, [sign(case) for sign in signs]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
+from harness.classify.facts import ids_of
 from harness.classify.signs import ended_by_exception
 from harness.core.node import PIDS
 from harness.core.verdict import Kind
@@ -84,23 +85,34 @@ def classify(case: Case) -> Verdict:
     ``also`` of the verdict names the later rules that would have fired too (those aside that always do).
     """
     rules = RANK_RULES if case.evidence.ranks else RULES
-    fired = [(name, verdict) for name in rules if (verdict := rules.load(name)(case)) is not None]
-    (name, first), *rest = fired
+    fired: dict[str, Verdict] = {}
+    for name in rules:
+        verdict = rules.load(name)(case)
+        if verdict is not None:
+            fired[name] = verdict
+    name, *later = fired
+    first = fired[name]
     if case.evidence.ranks and name in WHOLE:
         first = replace(first, rank=None)
-    also = tuple(name for name, _ in rest if name not in ALWAYS)
+    also = tuple(other for other in later if other not in ALWAYS)
     because = f"{first.because}{_whereabouts(case, first.rank)}"
     cites = first.cites
     if first.kind in (Kind.HANG, Kind.UNRESOLVED) and (died := ended_by_exception(case)):
-        because, cites = f"{because}; {died}", (*cites, *(log.id for log in case.evidence.logs))
+        because, cites = f"{because}; {died}", (*cites, *ids_of(case.evidence.logs))
     first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
     return replace(first, alternatives=competing(case, first))
 
 
 def _whereabouts(case: Case, rank: int | None) -> str:
     """Of a trial on several nodes, on which of them the rank that a verdict names ran, and its PID there."""
-    nodes = {node.number: node.host for node in case.evidence.nodes}
-    pid = next((facts.pid for facts in case.evidence.ranks if facts.rank == rank), None)
+    nodes, pid = {node.number: node.host for node in case.evidence.nodes}, _pid_of(case, rank)
     if len(nodes) < 2 or pid is None or pid // PIDS not in nodes:
         return ""
     return f"; rank {rank} ran on {nodes[pid // PIDS]} (PID {pid % PIDS} there)"
+
+
+def _pid_of(case: Case, rank: int | None) -> int | None:
+    for facts in case.evidence.ranks:
+        if facts.rank == rank:
+            return facts.pid
+    return None

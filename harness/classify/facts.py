@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.classify.signature import signature
 from harness.core.outcome import Ending, StopReason
@@ -12,9 +12,9 @@ from harness.reading import pace
 from harness.reading.ranks import Job, job_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from harness.core.evidence import Evidence, EvidenceId
+    from harness.core.evidence import Evidence, EvidenceId, LogTail
     from harness.core.trial import Limit
     from harness.core.verdict import Case, Confidence, Kind
     from harness.reading.standing import Standing
@@ -32,6 +32,13 @@ FROM_OUTSIDE = frozenset({"output", "file"})
 
 PATIENCE = pace.WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
+
+
+class _Record(Protocol):
+    """A piece of evidence, which has an id."""
+
+    @property
+    def id(self) -> EvidenceId: ...
 
 
 def stopped_by_limit(case: Case) -> bool:
@@ -122,7 +129,9 @@ def remember(case: Case, views: Sequence[Any]) -> None:
     key = id(case.evidence)
     job = _judging.jobs.get(key)
     _judging.whole, _judging.views = case, tuple(views)
-    _judging.evidence_by_id = {key: case.evidence, **{id(view.case.evidence): view.case.evidence for view in views}}
+    _judging.evidence_by_id = {key: case.evidence}
+    for view in views:
+        _judging.evidence_by_id[id(view.case.evidence)] = view.case.evidence
     _judging.jobs = {key: job} if job is not None else {}
 
 
@@ -136,9 +145,11 @@ def main_pid(case: Case) -> int | None:
     evidence = case.evidence
     if evidence.main:
         return evidence.main
-    own = (mark for mark in evidence.heartbeats if mark.phase not in FROM_OUTSIDE)
-    pids: Iterable[int] = (item.pid for item in (*own, *reversed(evidence.processes), *evidence.stacks))
-    return next(iter(pids), None)
+    for mark in evidence.heartbeats:
+        if mark.phase not in FROM_OUTSIDE:
+            return mark.pid
+    looks = (*reversed(evidence.processes), *evidence.stacks)
+    return looks[0].pid if looks else None
 
 
 def place(case: Case) -> str:
@@ -152,8 +163,9 @@ def place(case: Case) -> str:
 
 def silence(case: Case) -> str:
     """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``; without ranks ``silent for 9.2 s ...``."""
-    last, silence_s = case.evidence.last, case.evidence.silence_s
-    rank = last.rank if last else next((look.rank for look in case.evidence.processes), 0)
+    silence_s = case.evidence.silence_s
+    last = case.evidence.last or next(iter(case.evidence.processes), None)
+    rank = last.rank if last is not None else 0
     if case.outcome.ending is Ending.STILL_RUNNING:
         who = f"rank {rank}" if case.evidence.world > 1 else f"process {main_pid(case)}"
         return f"{who} did not move in {silence_s:.1f} s of watching"
@@ -177,6 +189,28 @@ def who_sleeps(one: Standing) -> str:
 def threads_slept(one: Standing) -> str:
     """``all 3 threads slept at 6 of 6 looks``."""
     return f"{who_sleeps(one)} slept at {len(one.looks)} of {len(one.looks)} looks"
+
+
+def ids_of(records: Iterable[_Record]) -> list[EvidenceId]:
+    """What to cite of each of these."""
+    return [record.id for record in records]
+
+
+def log_with(case: Case, shows: Callable[[str], object]) -> LogTail | None:
+    """The first of the output streams whose text ``shows`` what is looked for."""
+    for log in case.evidence.logs:
+        if shows(log.text):
+            return log
+    return None
+
+
+def first_verdict(rules: Iterable[Callable[[Case], Verdict | None]], case: Case) -> Verdict | None:
+    """That of the first of these rules which fires; the rules behind it are not asked."""
+    for rule in rules:
+        verdict = rule(case)
+        if verdict is not None:
+            return verdict
+    return None
 
 
 def conclude(

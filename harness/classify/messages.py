@@ -53,7 +53,10 @@ _ACCUSED = re.compile(r"[Rr]anks? ([\d, ]+) (?:does not answer|failed to pass)")
 
 def cause_of(text: str) -> str | None:
     """The cause that ``text`` names, or None."""
-    return next((cause for cause, pattern in CAUSES if re.search(pattern, text, re.DOTALL)), None)
+    for cause, pattern in CAUSES:
+        if re.search(pattern, text, re.DOTALL):
+            return cause
+    return None
 
 
 def is_consequence(result: WorkerResult) -> bool:
@@ -63,8 +66,10 @@ def is_consequence(result: WorkerResult) -> bool:
 
 def first_line(text: str | None) -> str:
     """The first line of ``text`` that is not empty, at most 200 characters."""
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[0][:200] if lines else ""
+    for line in (text or "").splitlines():
+        if line.strip():
+            return line.strip()[:200]
+    return ""
 
 
 def headline(message: str | None) -> str:

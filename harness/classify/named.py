@@ -42,5 +42,9 @@ def _output(evidence: Evidence) -> str:
 
 
 def _stacks(verdict: Verdict, evidence: Evidence) -> str:
-    frames = [str(frame) for sample in evidence.stacks for thread in sample.threads for frame in thread.frames]
-    return "\n".join([*frames, *(r.traceback for r in evidence.results if r.traceback), verdict.signature or ""])
+    lines: list[str] = []
+    for sample in evidence.stacks:
+        for thread in sample.threads:
+            lines += map(str, thread.frames)
+    lines += [result.traceback for result in evidence.results if result.traceback]
+    return "\n".join([*lines, verdict.signature or ""])

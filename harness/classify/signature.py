@@ -36,25 +36,27 @@ def stack_names(thread: ThreadStack) -> tuple[str, ...]:
     Native frames further out are left out, so that a source without native frames gives the same names for the
     same wait in Python.
     """
-    native = tuple(frame for frame in native_leaf(thread) if not is_noise(frame))
-    python = tuple(frame for frame in python_frames(thread) if plain(frame.function) not in _INLINED)
-    return tuple(map(_name, (*native, *python)))
+    return _names_of((*native_leaf(thread), *python_frames(thread)))
 
 
 def traceback_names(text: str) -> tuple[str, ...]:
     """The frames of the last traceback in ``text``, innermost first."""
     last = text.rpartition("Traceback (most recent call last):")[2]
-    return tuple(reversed(_names(last)))
+    return tuple(reversed(_names_of(traceback_frames(last))))
 
 
 def fatal_names(text: str) -> tuple[str, ...]:
     """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
     block = _FATAL.search(text)
-    return _names(block["frames"]) if block else ()
+    return _names_of(traceback_frames(block["frames"])) if block else ()
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(_name(frame) for frame in traceback_frames(text) if plain(frame.function) not in _INLINED)
+def _names_of(frames: Iterable[Frame]) -> tuple[str, ...]:
+    return tuple(_name(frame) for frame in frames if not _is_left_out(frame))
+
+
+def _is_left_out(frame: Frame) -> bool:
+    return is_noise(frame) if frame.native else plain(frame.function) in _INLINED
 
 
 def _name(frame: Frame) -> str:

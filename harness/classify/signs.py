@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.classify.facts import job_of_case, main_pid, silence_began_s, threads_slept
-from harness.classify.rules.oom import steady_growth
+from harness.classify.rules.oom import memory_marks, steady_growth
 from harness.core.dotted import leaves
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
@@ -51,13 +51,19 @@ def gpu_occupied(case: Case) -> str:
 
 def gpu_works(case: Case) -> str:
     """The GPU moves memory: whatever it reads otherwise, that is work."""
-    moving = [g for g in gpus_of(case) if any((s.memory_utilisation or 0) > NO_TRAFFIC for s in g.samples)]
-    return "; ".join(map(str, moving))
+    moving: list[str] = []
+    for gpu in gpus_of(case):
+        moves = any((sample.memory_utilisation or 0) > NO_TRAFFIC for sample in gpu.samples)
+        if moves:
+            moving.append(str(gpu))
+    return "; ".join(moving)
 
 
 def gpu_shared(case: Case) -> str:
     """Somebody else is on the GPU."""
-    pids = [str(p.pid) for gpu in gpus_of(case, silent=False) for p in gpu.foreign]
+    pids: list[str] = []
+    for gpu in gpus_of(case, silent=False):
+        pids += [str(process.pid) for process in gpu.foreign]
     return f"process {', '.join(pids)} of somebody else is on its GPU" if pids else ""
 
 
@@ -69,7 +75,11 @@ def gpu_alone(case: Case) -> str:
 
 def pending(case: Case) -> str:
     """A collective is not over, by the flight recorders."""
-    calls = [f"rank {s.rank}: {s.pending[-1]}" for s in case.evidence.collectives if s.pending]
+    calls: list[str] = []
+    for state in case.evidence.collectives:
+        still_open = state.pending
+        if still_open:
+            calls.append(f"rank {state.rank}: {still_open[-1]}")
     return f"flight recorder: not over is {'; '.join(calls)}" if calls else ""
 
 
@@ -116,7 +126,7 @@ def memory_moves(case: Case) -> str:
 
 def memory_grew(case: Case) -> str:
     """Memory came with every step."""
-    growth = steady_growth([mark.rss_bytes for mark in case.evidence.measurement.memory if mark.rank == 0])
+    growth = steady_growth([mark.rss_bytes for mark in memory_marks(case, rank=0)])
     return f"memory grew by {growth / 2**20:.1f} MiB with every step" if growth else ""
 
 
@@ -184,8 +194,11 @@ def in_stack(part: str, sentence: str) -> Sign:
     """A frame of some stack, of any rank, has ``part`` in its name."""
 
     def sign(case: Case) -> str:
-        frames = (f for s in case.evidence.stacks for t in s.threads for f in t.frames)
-        return sentence if any(part in frame.function for frame in frames) else ""
+        for sample in case.evidence.stacks:
+            for thread in sample.threads:
+                if any(part in frame.function for frame in thread.frames):
+                    return sentence
+        return ""
 
     return sign
 
@@ -201,7 +214,8 @@ def ended_by_exception(case: Case) -> str:
     for log in case.evidence.logs:
         if match := _ENDED.search(log.before_end):
             thread, process, traceback, error = match.groups()
-            where = next((f" in {spell(f)}" for f in reversed(traceback_frames(traceback)) if is_own(f)), "")
+            own = next(filter(is_own, reversed(traceback_frames(traceback))), None)
+            where = f" in {spell(own)}" if own is not None else ""
             short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
             return f"before that {thread or f'process {process}'} had ended by an exception{where}: {short}"
     return ""

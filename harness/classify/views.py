@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.classify.facts import job_of_case, place, remember, remembered
 from harness.classify.messages import is_consequence
@@ -11,9 +11,9 @@ from harness.core.outcome import Ending
 from harness.reading.frames import spell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
-    from harness.core.evidence import Evidence, ProcessState, RankFacts, StackSample
+    from harness.core.evidence import Evidence, EvidenceId, ProcessState, RankFacts, StackSample
     from harness.core.outcome import Outcome
     from harness.core.verdict import Case
     from harness.reading.meeting import Meeting
@@ -26,6 +26,13 @@ STILL_THERE = frozenset({Ending.STOPPED_BY_US, Ending.STILL_RUNNING})
 
 START = "start"
 """The phase of a rank that has not made its first mark: it may not even have met the others."""
+
+
+class _Citable(Protocol):
+    """Whatever was made of several pieces of evidence: a rank, a process, a GPU, a loop."""
+
+    @property
+    def ids(self) -> tuple[EvidenceId, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +142,28 @@ def still_there(views: Iterable[RankView]) -> list[RankView]:
     return [view for view in views if view.there]
 
 
+def absent_and_waiting(views: Iterable[RankView]) -> tuple[list[RankView], list[RankView]]:
+    """Those whose stacks show no wait for other ranks or for a GPU, and those that wait so."""
+    absent: list[RankView] = []
+    waiters: list[RankView] = []
+    for view in views:
+        if view.meeting is None:
+            absent.append(view)
+        else:
+            waiters.append(view)
+    return absent, waiters
+
+
+def with_ranks(views: Iterable[RankView], ranks: Container[int]) -> list[RankView]:
+    """Those of these ranks."""
+    return [view for view in views if view.rank in ranks]
+
+
+def others_than(view: RankView, views: Iterable[RankView]) -> list[RankView]:
+    """All of them but this one."""
+    return [other for other in views if other is not view]
+
+
 def who(views: Iterable[RankView]) -> str:
     """``rank 3``, ``ranks 0, 1 and 2``."""
     return names([view.rank for view in views])
@@ -168,11 +197,11 @@ def alike(views: Iterable[RankView]) -> list[list[RankView]]:
     return sorted(groups.values(), key=len, reverse=True)
 
 
-def cited(views: Iterable[RankView]) -> tuple[str, ...]:
-    """What there is to cite of these ranks."""
-    ids: list[str] = []
-    for view in views:
-        ids += view.ids
+def cited(citables: Iterable[_Citable]) -> tuple[EvidenceId, ...]:
+    """What there is to cite of these ranks, processes, GPUs or loops."""
+    ids: list[EvidenceId] = []
+    for one in citables:
+        ids += one.ids
     return tuple(ids)
 
 

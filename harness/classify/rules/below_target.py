@@ -7,7 +7,7 @@ import re
 from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude
+from harness.classify.facts import conclude, ids_of
 from harness.classify.rules.passed import passed
 from harness.core.verdict import Confidence, Kind
 
@@ -81,7 +81,7 @@ def _too_slow(least: float, tokens: float | None, step_s: tuple[float, ...]) -> 
 
 
 def _cites(case: Case) -> list[str]:
-    return ["exit", "progress", *(log.id for log in case.evidence.logs)]
+    return ["exit", "progress", *ids_of(case.evidence.logs)]
 
 
 def gradients_wrong(case: Case) -> Verdict | None:

@@ -25,6 +25,7 @@ from harness.classify.facts import (
 )
 from harness.classify.signature import stack_names
 from harness.classify.views import (
+    absent_and_waiting,
     alike,
     cited,
     has_failed,
@@ -37,7 +38,9 @@ from harness.reading.frames import is_compiled_work, is_stdlib, native_leaf, pyt
 from harness.reading.loops import changes, progress
 
 if TYPE_CHECKING:
-    from harness.core.evidence import Frame, ThreadStack
+    from collections.abc import Iterator
+
+    from harness.core.evidence import ThreadStack
     from harness.core.verdict import Case, Verdict
     from harness.reading.standing import Standing
 
@@ -57,14 +60,12 @@ def busy(case: Case) -> Verdict | None:
         return _busy(case, job.leader) if job.leader is not None else None
     if case.evidence.silence_s < busy_patience_s(case):
         return None  # another rank still makes marks: this one may have something of its own to do
-    views = still_there(views_of(case))
-    absent = [view for view in views if view.meeting is None and view.standing is not None]
-    waiters = [view for view in views if view.meeting is not None]
+    absent, waiters = absent_and_waiting(still_there(views_of(case)))
     for view in absent:
         verdict = _busy(view.case, view.standing) if view.standing is not None else None
         if verdict is not None:
-            waits = "".join(f"{waiting(group)}; " for group in alike(waiters))
-            because = f"rank {view.rank} does not come: it runs without an end; {waits}{verdict.because}"
+            because = f"rank {view.rank} does not come: it runs without an end"
+            because = "; ".join([because, *map(waiting, alike(waiters)), verdict.because])
             cites = tuple(dict.fromkeys((view.facts.id, *verdict.cites, *cited(waiters))))
             return replace(verdict, because=because, cites=cites, rank=view.rank, phase=view.phase)
     return None
@@ -163,15 +164,18 @@ def healthy_silence_s(case: Case) -> tuple[float, str, str] | None:
     prediction = case.trial.prediction
     if prediction is not None:
         return prediction.silence_high_s, f"predicted from {prediction.source}", "prediction"
-    marks, last = case.evidence.heartbeats, case.evidence.last
+    last = case.evidence.last
     if last is None or last.step is None:
         return None
-    gaps = [
-        after.t_s - before.t_s
-        for before, after in itertools.pairwise(marks)
-        if before.rank == after.rank and before.step is not None and before.step < last.step
-    ]
-    return (max(gaps), "of earlier steps", "progress") if gaps else None
+    longest_s = max(_gaps_before(case, last.step), default=None)
+    return None if longest_s is None else (longest_s, "of earlier steps", "progress")
+
+
+def _gaps_before(case: Case, step: int) -> Iterator[float]:
+    """Seconds between marks of one rank in the steps before this one."""
+    for before, after in itertools.pairwise(case.evidence.heartbeats):
+        if before.rank == after.rank and before.step is not None and before.step < step:
+            yield after.t_s - before.t_s
 
 
 def confined(one: Standing) -> tuple[ThreadStack, ...]:
@@ -192,8 +196,9 @@ def confined(one: Standing) -> tuple[ThreadStack, ...]:
     innermost = python_frames(threads[0])[0]
     if "/site-packages/torch/" in innermost.file:
         return ()
-    if not all(map(unwound, threads)) or any(is_compiled_work(f) for t in threads for f in native_leaf(t)):
-        return ()
+    for thread in threads:
+        if not unwound(thread) or any(map(is_compiled_work, native_leaf(thread))):
+            return ()
     return threads
 
 
@@ -220,9 +225,13 @@ def _cause(threads: tuple[ThreadStack, ...]) -> str:
 
 def _stays_in_c(threads: tuple[ThreadStack, ...]) -> bool:
     """Whether all samples show the same C function inside the innermost Python one."""
-    inside = [frozenset(_c_functions(native_leaf(t))) for t in threads]
-    return bool(frozenset[str].intersection(*inside))
+    return bool(frozenset[str].intersection(*map(_c_functions, threads)))
 
 
-def _c_functions(leaf: tuple[Frame, ...]) -> list[str]:
-    return [f.function for f in leaf if not f.function.startswith(("0x", "_Py", "Py")) and "Eval" not in f.function]
+def _c_functions(thread: ThreadStack) -> frozenset[str]:
+    """What runs inside its innermost Python frame, the interpreter's own functions aside."""
+    return frozenset(frame.function for frame in native_leaf(thread) if not _is_interpreter(frame.function))
+
+
+def _is_interpreter(function: str) -> bool:
+    return function.startswith(("0x", "_Py", "Py")) or "Eval" in function

@@ -15,6 +15,7 @@ from harness.classify.views import (
     still_there,
     views_of,
     who,
+    with_ranks,
 )
 from harness.core.verdict import Confidence, Kind
 from harness.reading.meeting import COLLECTIVES
@@ -32,8 +33,13 @@ _TIMED_OUT = re.compile(r"timed? ?out|failed to pass monitoredBarrier in", re.IG
 def collective_timeout(case: Case) -> Verdict | None:
     """Every rank that failed says that it lost another. Missing is who is accused, is still there, or is behind."""
     views = views_of(case)
-    followers = [view for view in views if view.follows]
-    if not followers or any(view.failed and not view.follows for view in views):
+    followers: list[RankView] = []
+    for view in views:
+        if view.follows:
+            followers.append(view)
+        elif view.failed:
+            return None
+    if not followers:
         return None
     first = min(followers, key=lambda view: view.facts.ended_s or case.outcome.duration_s)
     result = first.facts.result
@@ -64,9 +70,11 @@ def collective_timeout(case: Case) -> Verdict | None:
 
 def _missing(views: Sequence[RankView], followers: Sequence[RankView]) -> tuple[list[RankView], str]:
     """The ranks that did not come, and how that is known."""
-    ranks = {rank for v in followers if v.facts.result for rank in accused_ranks(v.facts.result.message or "")}
+    accused: set[int] = set()
+    for view in followers:
+        accused.update(accused_ranks((view.facts.result.message if view.facts.result else None) or ""))
     silent = still_there(views)
-    suspects = [view for view in views if view.rank in ranks and not (view.follows and silent)]
+    suspects = [view for view in with_ranks(views, accused) if not (view.follows and silent)]
     if suspects and len(suspects) < len(views):
         return suspects, "the others called the roll"
     if vanished := [view for view in views if view.vanished]:
@@ -92,5 +100,8 @@ def _call(view: RankView) -> str:
     """The collective that a rank waited in, by its traceback; empty without one."""
     result = view.facts.result
     names = traceback_names((result.traceback or "") if result else "")
-    inside = [name for name in names if name.rpartition(".")[2] in COLLECTIVES]
-    return inside[-1].rpartition(".")[2] if inside else ""
+    for name in reversed(names):
+        function = name.rpartition(".")[2]
+        if function in COLLECTIVES:
+            return function
+    return ""

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, place
+from harness.classify.facts import conclude, first_verdict, log_with, place
 from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
@@ -20,6 +20,8 @@ from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.evidence import WorkerResult
     from harness.core.verdict import Case, Verdict
 
@@ -31,7 +33,7 @@ NEAR = 8
 def crashed(case: Case) -> Verdict | None:
     """An exception counts also when the process had to be stopped afterwards: it is what came first."""
     result, outcome = case.evidence.result, case.outcome
-    if any(rule(case) is not None for rule in (oom, nonfinite, exit_abort)):
+    if first_verdict((oom, nonfinite, exit_abort), case) is not None:
         return None
     if result is not None and result.status == "raised":
         return _raised(case, result)
@@ -62,7 +64,7 @@ def ranks_crashed(case: Case) -> Verdict | None:
     """The launcher's own exit status or signal, where nothing is known of any rank's end."""
     if has_failed(case):
         return None
-    verdict = next((verdict for rule in (oom, crashed, early_exit) if (verdict := rule(case)) is not None), None)
+    verdict = first_verdict((oom, crashed, early_exit), case)
     if verdict is None:
         return None
     because = f"the launcher of {len(case.evidence.ranks)} ranks: {verdict.because}; no rank says how it ended"
@@ -88,7 +90,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
 
 def _signalled(case: Case, number: int) -> Verdict:
     name = signal_name(number)
-    log = next((log for log in case.evidence.logs if fatal_names(log.text)), None)
+    log = log_with(case, fatal_names)
     names = fatal_names(log.text) if log else ()
     where = f" in {names[0]}" if names else ""
     hint = "; nothing says who sent it (the kernel's out-of-memory killer does)" if number == signal.SIGKILL else ""
@@ -104,12 +106,11 @@ def _signalled(case: Case, number: int) -> Verdict:
 
 
 def _error_status(case: Case, code: int) -> Verdict:
-    log = next((log for log in case.evidence.logs if traceback_names(log.text)), None)
+    log = log_with(case, traceback_names)
     names = traceback_names(log.text) if log else ()
-    own = _own_lines(case)
-    at, cause = next(((i, name) for i, line in enumerate(own) if (name := cause_of(line))), (0, None))
+    cause, lines = _first_cause(_own_lines(case))
     quote = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
-    quote = f"; it said: {headline(chr(10).join(own[at : at + NEAR]))}" if cause else quote
+    quote = f"; it said: {headline(chr(10).join(lines))}" if cause else quote
     return conclude(
         case,
         Kind.CRASH,
@@ -121,11 +122,22 @@ def _error_status(case: Case, code: int) -> Verdict:
     )
 
 
+def _first_cause(lines: Sequence[str]) -> tuple[str | None, Sequence[str]]:
+    """The first cause that a line names, and that line with those below it."""
+    for at, line in enumerate(lines):
+        cause = cause_of(line)
+        if cause is not None:
+            return cause, lines[at : at + NEAR]
+    return None, ()
+
+
 def _own_lines(case: Case) -> list[str]:
     """The lines of output, those aside that torch marks as another rank's (``[rank1]: ...``)."""
     last = case.evidence.last
     own = f"[rank{last.rank if last else 0}]:"
-    lines = [line for log in case.evidence.logs for line in log.text.splitlines()]
+    lines: list[str] = []
+    for log in case.evidence.logs:
+        lines += log.text.splitlines()
     return [line for line in lines if not re.match(r"\[rank\d+\]:", line) or line.startswith(own)]
 
 

@@ -11,15 +11,17 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, job_of_case, place, silence, silence_began_s
+from harness.classify.facts import conclude, ids_of, job_of_case, place, silence, silence_began_s
 from harness.classify.views import (
     alike,
     cited,
     names,
+    others_than,
     still_there,
     views_of,
     waiting,
     who,
+    with_ranks,
 )
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
+    from harness.core.devices import Collective
     from harness.core.evidence import Frame, Heartbeat
     from harness.core.verdict import Case, Verdict
     from harness.reading.desync import Divergence
+    from harness.reading.meeting import Meeting
 
 _WITHIN_A_STEP = frozenset({"data", "forward", "backward", "reduce", "optim"})
 """Phases that a program which has begun one ends before it leaves the loop over its steps."""
@@ -69,13 +73,18 @@ def _by_recorder(case: Case, divergence: Divergence, views: Sequence[RankView]) 
         return _different(case, divergence, views)
     if divergence.parting is Parting.MISSING:
         return _missing(case, divergence, views)
-    late = [view for view in views if view.rank in late_ranks(divergence)]
+    late = with_ranks(views, late_ranks(divergence))
     return _busy_device(case, divergence, views, late) if len(late) == 1 else None
 
 
+def _calls(divergence: Divergence) -> dict[int, Collective]:
+    """The calls of those ranks that made one."""
+    return {rank: call for rank, call in divergence.calls if call is not None}
+
+
 def _different(case: Case, divergence: Divergence, views: Sequence[RankView]) -> Verdict:
-    odd = [view for view in views if view.rank in divergence.odd]
-    calls = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in divergence.calls if call is not None)
+    odd = with_ranks(views, divergence.odd)
+    calls = "; ".join(f"rank {rank} called {in_words(call)}" for rank, call in _calls(divergence).items())
     how = "which is not what followed these operations before" if divergence.by_habit else "unlike most"
     which = f"{who(odd)} did otherwise, {how}" if odd else "nothing shows whose call is the wrong one"
     what = "operation" if divergence.parting is Parting.OPERATION else "shape or type"
@@ -86,12 +95,12 @@ def _different(case: Case, divergence: Divergence, views: Sequence[RankView]) ->
 
 
 def _missing(case: Case, divergence: Divergence, views: Sequence[RankView]) -> Verdict | None:
-    odd = [view for view in views if view.rank in divergence.odd]
+    odd = with_ranks(views, divergence.odd)
     if len(odd) != 1 or divergence.unheard or not odd[0].there:
         return None
     view = odd[0]
-    waiters = [v for v in views if v.rank in dict(divergence.calls) and v is not view]
-    call = next(call for _, call in divergence.calls if call is not None)
+    waiters = others_than(view, with_ranks(views, dict(divergence.calls)))
+    call = next(iter(_calls(divergence).values()))
     open_call = f"{who(waiters)} called {in_words(call)} as {operation_of(divergence)}, and it is not over"
     # DDP's own operations are launched by the engine: no line of the program calls them.
     unused = "" if call.where else _went_past_backward(view, waiters)
@@ -111,25 +120,32 @@ def _missing(case: Case, divergence: Divergence, views: Sequence[RankView]) -> V
 
 def _busy_device(case: Case, divergence: Divergence, views: Sequence[RankView], late: Sequence[RankView]) -> Verdict:
     """All handed over the same operation: the rank whose device has not even begun it is busy with something else."""
-    begun = [rank for rank, call in divergence.calls if call is not None and call.state == "started"]
-    call = next(call for _, call in divergence.calls if call is not None)
+    calls = _calls(divergence)
+    call = next(iter(calls.values()))
+    begun = [rank for rank, call in calls.items() if call.state == "started"]
     gpus = gpus_of_pids(case.evidence, {late[0].facts.pid})
     because = (
         f"all ranks called {in_words(call)} as {operation_of(divergence)}; it began on "
         f"{names(begun)}, but not on the GPU of rank {late[0].rank}, which is still busy with what was launched before"
-        f"{''.join(f'; {gpu}' for gpu in gpus)}"
     )
+    because = "; ".join([because, *map(str, gpus)])
     return _recorded(case, divergence, views, late, cause="gpu-spin", because=because, certain=bool(gpus))
 
 
 def _went_past_backward(view: RankView, waiters: Sequence[RankView]) -> str:
     """How the missing rank's last backward ended early; empty unless the others wait for what backward launched."""
-    past = [end for waiter in waiters if (end := _end_of_same_backward(view, waiter)) is not None]
-    if not past:
-        return ""
-    step = past[0].step
-    arrivals = [m for m in view.facts.heartbeats if m.step == step and (m.detail or "").startswith("gradient ")]
-    return f" (its last was {arrivals[-1].detail})" if arrivals else " and went on"
+    for waiter in waiters:
+        end = _end_of_same_backward(view, waiter)
+        if end is not None:
+            return _last_gradient(view, end.step)
+    return ""
+
+
+def _last_gradient(view: RankView, step: int | None) -> str:
+    for mark in reversed(view.facts.heartbeats):
+        if mark.step == step and mark.detail is not None and mark.detail.startswith("gradient "):
+            return f" (its last was {mark.detail})"
+    return " and went on"
 
 
 def _end_of_same_backward(view: RankView, waiter: RankView) -> Heartbeat | None:
@@ -137,15 +153,15 @@ def _end_of_same_backward(view: RankView, waiter: RankView) -> Heartbeat | None:
     last = waiter.facts.last
     if last is None or last.phase not in ("backward", "optim"):
         return None
-    ends = [mark for mark in view.facts.heartbeats if _ends_backward(mark, last.step)]
-    number = sum(_ends_backward(mark, last.step) for mark in waiter.facts.heartbeats)
+    ends = _ends_of_backward(view, last.step)
+    number = len(_ends_of_backward(waiter, last.step))
     if last.phase == "backward" and last.edge != "end":
         number += 1  # the one that it is in
     return ends[number - 1] if 0 < number <= len(ends) else None
 
 
-def _ends_backward(mark: Heartbeat, step: int | None) -> bool:
-    return (mark.phase, mark.edge, mark.step) == ("backward", "end", step)
+def _ends_of_backward(view: RankView, step: int | None) -> list[Heartbeat]:
+    return [mark for mark in view.facts.heartbeats if (mark.phase, mark.edge, mark.step) == ("backward", "end", step)]
 
 
 def _recorded(
@@ -159,37 +175,37 @@ def _recorded(
     certain: bool,
 ) -> Verdict:
     # Progress stopped where the call was made that the others never come to.
-    behind = min((view for view in views if view.there), key=lambda view: view.marks, default=views[0])
+    behind = min(still_there(views), key=lambda view: view.marks, default=views[0])
     first = behind if cause == "collective-mismatch" else (odd or views)[0]
     ras = tuple(report for report in case.evidence.ras if report.launched)
     for report in ras:
         counts = ", ".join(f"rank {rank} {operation}" for rank, operation in report.launched)
         because += f"; NCCL itself counts as launched: {counts}"
-    calls = [] if divergence is None else [call.op for _, call in divergence.calls if call is not None]
-    gpus = tuple(sample.id for sample in case.evidence.gpus) if cause == "gpu-spin" else ()
+    calls = {} if divergence is None else _calls(divergence)
+    gpus = case.evidence.gpus if cause == "gpu-spin" else ()
     verdict = conclude(
         first.case,
         Kind.HANG,
         rule="desync",
         cause=cause,
         because=f"{because}; {silence(first.case)}",
-        cites=(
-            *(state.id for state in case.evidence.collectives),
-            *(report.id for report in ras),
-            *cited(views),
-            *gpus,
-            "progress",
-        ),
+        cites=(*ids_of([*case.evidence.collectives, *ras]), *cited(views), *ids_of(gpus), "progress"),
         confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
-        names=dict.fromkeys(calls),
+        names=dict.fromkeys(call.op for call in calls.values()),
         phase="backward" if cause == "unused-parameter" else None,
     )
     rank = odd[0].rank if len(odd) == 1 else None
     if cause != "unused-parameter":
         return replace(verdict, rank=rank)
     # The rank is long past it: the fault lies in the backward that it ended too early.
-    step = next((m.step for m in reversed(first.facts.heartbeats) if (m.phase, m.edge) == ("backward", "end")), None)
-    return replace(verdict, rank=rank, step=step)
+    return replace(verdict, rank=rank, step=_step_of_last_backward(first))
+
+
+def _step_of_last_backward(view: RankView) -> int | None:
+    for mark in reversed(view.facts.heartbeats):
+        if (mark.phase, mark.edge) == ("backward", "end"):
+            return mark.step
+    return None
 
 
 # -- by who is there, and by stacks
@@ -198,16 +214,15 @@ def _recorded(
 def _by_exit(case: Case, there: Sequence[RankView], absent: Sequence[int]) -> Verdict:
     waits = "; ".join(map(waiting, alike(there)))
     have, it = ("has", "it") if len(absent) == 1 else ("have", "they")
-    calls = [view.meeting.name for view in there[:1] if view.meeting is not None]
     verdict = conclude(
         there[0].case,
         Kind.HANG,
         rule="desync",
         cause="rank-gone",
         because=f"{waits}; {names(absent)} {have} ended, and {it} will not come; {silence(there[0].case)}",
-        cites=(*(facts.id for facts in case.evidence.ranks), *cited(there), "progress"),
+        cites=(*ids_of(case.evidence.ranks), *cited(there), "progress"),
         confidence=Confidence.HIGH,
-        names=calls,
+        names=[_meetings(there)[0].name],
     )
     return replace(verdict, rank=absent[0])
 
@@ -218,13 +233,13 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     With DDP, a rank that is past the backward in which the others wait for gradients had parameters without one.
     """
     groups = alike(there)
-    calls = {(view.meeting.kind, view.meeting.name) for view in there if view.meeting is not None}
-    is_one_call = len(calls) == 1
+    calls = [(meeting.kind, meeting.name) for meeting in _meetings(there)]
+    is_one_call, names_of_calls = len(set(calls)) == 1, [name for _, name in calls]
     if is_one_call and not {AWAITS_ID, CONNECTS} <= _stages(there):
         return _together(case, there)
-    if {name for _, name in calls} == {STORE, "init_process_group"}:
+    if set(names_of_calls) == {STORE, "init_process_group"}:
         return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
-    on_its_way = any(name in ROOTED for _, name in calls)
+    on_its_way = not ROOTED.isdisjoint(names_of_calls)
     fault, how = _fault(groups)
     unused = _past_gradients(groups)
     cause = "unused-parameter" if unused else "collective-mismatch"
@@ -247,7 +262,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
         because=f"{waits}; {never}; {which}; {silence(case)}",
         cites=(*cited(there), "progress"),
         confidence=Confidence.HIGH if fault and not on_its_way else Confidence.MEDIUM,
-        names=[v.meeting.name for v in there if v.meeting is not None],
+        names=names_of_calls,
     )
     return replace(verdict, rank=fault[0].rank if len(fault) == 1 else None)
 
@@ -255,14 +270,19 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
 def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
     """The ranks that part from the rest, and in which way."""
     most, *others = groups
-    odd = [view for group in others for view in group]
+    odd = list(chain.from_iterable(others))
     if len(odd) < len(most):
-        ahead = all(view.marks > most[0].marks for view in odd)
-        how = f"went past it ({place(odd[0].case)})" if ahead else "waits in a call that the others do not make"
+        is_past = all(view.marks > most[0].marks for view in odd)
+        how = f"went past it ({place(odd[0].case)})" if is_past else "waits in a call that the others do not make"
         return odd, how
     furthest = max(view.marks for view in (*most, *odd))
-    ahead = [view for view in (*most, *odd) if view.marks == furthest]
-    behind = [view for view in (*most, *odd) if view.marks < furthest]
+    ahead: list[RankView] = []
+    behind: list[RankView] = []
+    for view in (*most, *odd):
+        if view.marks == furthest:
+            ahead.append(view)
+        else:
+            behind.append(view)
     if not behind or not all(map(_within_a_step, behind)):
         return [], ""  # who stands between two steps may have left the loop that the others are still in
     wait = "waits" if len(behind) == 1 else "wait"
@@ -278,11 +298,15 @@ def _within_a_step(view: RankView) -> bool:
 
 def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
     """Ranks that are past the backward in which others wait for DDP's gradients."""
-    views = [*chain.from_iterable(groups)]
-    waiters = [view for view in views if view.meeting and view.meeting.kind == "gradients"]
+    waiters: list[RankView] = []
+    others: list[RankView] = []
+    for view in chain.from_iterable(groups):
+        if view.meeting is not None and view.meeting.kind == "gradients":
+            waiters.append(view)
+        else:
+            others.append(view)
     if not waiters:
         return []
-    others = [view for view in views if view not in waiters]
     return [view for view in others if _end_of_same_backward(view, waiters[0]) is not None]
 
 
@@ -291,9 +315,8 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     gpus = gpus_of_pids(case.evidence, {view.facts.pid for view in there}, since_s=silence_began_s(case))
     spin = bool(gpus) and all(gpu.occupied_by_nothing for gpu in gpus)
     devices = f"; {'; '.join(map(str, gpus))}: every card works on nothing" if spin else ""
-    complaints = [line for report in case.evidence.ras for line in report.complaints]
+    complaints = list(chain.from_iterable(report.complaints for report in case.evidence.ras))
     complaint = f"; NCCL itself says: {complaints[0]}" if complaints else ""
-    calls = [v.meeting.name for v in there[:1] if v.meeting is not None]
     standstill = f"{waiting(there)}: all ranks are there, none moves, and it does not end"
     cause = "collective-stuck"
     others = _ways(there)
@@ -308,22 +331,21 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
         rule="desync",
         cause=cause,
         because=f"{standstill}{devices}{complaint}; {silence(case)}",
-        cites=(
-            *cited(there),
-            *(id for gpu in gpus for id in gpu.ids),
-            *(report.id for report in case.evidence.ras),
-            *(state.id for state in case.evidence.collectives),
-            "progress",
-        ),
+        cites=(*cited(there), *cited(gpus), *ids_of([*case.evidence.ras, *case.evidence.collectives]), "progress"),
         confidence=Confidence.MEDIUM,
-        names=calls,
+        names=[_meetings(there)[0].name],
     )
     return replace(verdict, rank=None)
 
 
+def _meetings(there: Sequence[RankView]) -> list[Meeting]:
+    """What each of these ranks waits for."""
+    return [view.meeting for view in there if view.meeting is not None]
+
+
 def _stages(there: Sequence[RankView]) -> set[str]:
     """How far the ranks are with the communicators that their calls make; "" of one of which that is not known."""
-    return {view.meeting.stage for view in there if view.meeting is not None}
+    return {meeting.stage for meeting in _meetings(there)}
 
 
 def _ways(there: Sequence[RankView]) -> str:

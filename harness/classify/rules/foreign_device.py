@@ -8,6 +8,7 @@ from harness.classify.facts import conclude
 from harness.classify.rules.oom import oom
 from harness.classify.rules.slow import slow
 from harness.classify.signs import gpus_of
+from harness.classify.views import cited
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
@@ -20,18 +21,18 @@ def foreign_device(case: Case) -> Verdict | None:
     own = (oom(case) or slow(case)) if shared else None
     if own is None:
         return None
-    holders = "; ".join(
-        f"GPU {gpu.index}: PID {p.pid} holds {(p.memory_bytes or 0) / 2**20:.0f} MiB"
-        + (f" and uses {p.sm_percent} % of its time" if p.sm_percent is not None else "")
-        for gpu in shared
-        for p in gpu.foreign
-    )
+    holders: list[str] = []
+    for gpu in shared:
+        for other in gpu.foreign:
+            uses = f" and uses {other.sm_percent} % of its time" if other.sm_percent is not None else ""
+            mib = (other.memory_bytes or 0) / 2**20
+            holders.append(f"GPU {gpu.index}: PID {other.pid} holds {mib:.0f} MiB{uses}")
     return conclude(
         case,
         Kind.INFRA,
         cause="foreign-process",
-        because=f"the trial shared its GPU with a process that is not part of it ({holders}); without that it would be "
-        f"called {own}: {own.because}",
-        cites=(*(id for gpu in shared for id in gpu.ids), *own.cites),
+        because=f"the trial shared its GPU with a process that is not part of it ({'; '.join(holders)}); without that "
+        f"it would be called {own}: {own.because}",
+        cites=(*cited(shared), *own.cites),
         confidence=Confidence.HIGH,
     )

@@ -16,6 +16,7 @@ from harness.reading.waits import ASKED_BY
 
 if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict
+    from harness.reading.gpus import GpuView
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded")
 MARKS_LOST = "heartbeats cannot be written"
@@ -112,11 +113,11 @@ def _ended_by_our_look(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
 def _without_marks(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     if not stopped_by_limit(case):
         return None
-    log = next((log for log in case.evidence.logs if MARKS_LOST in log.text), None)
-    if log is None:
-        return None
-    line = next(line.strip() for line in log.text.splitlines() if MARKS_LOST in line)
-    return "marks-lost", f"its silence is ours: {log.stream} says {line!r}", (log.id, "progress")
+    for log in case.evidence.logs:
+        for line in log.text.splitlines():
+            if MARKS_LOST in line:
+                return "marks-lost", f"its silence is ours: {log.stream} says {line.strip()!r}", (log.id, "progress")
+    return None
 
 
 def _not_written(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
@@ -138,7 +139,9 @@ def _not_written(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
 
 def xid(case: Case) -> Verdict | None:
     """An Xid of the hardware during the trial, on a GPU that it used."""
-    faults = [(gpu, number) for gpu in gpus_of(case, silent=False) for number in gpu.xids if number in HARDWARE]
+    faults: list[tuple[GpuView, int]] = []
+    for gpu in gpus_of(case, silent=False):
+        faults += [(gpu, number) for number in gpu.xids if number in HARDWARE]
     if not faults:
         return None
     gpu, number = faults[0]
@@ -151,8 +154,18 @@ def xid(case: Case) -> Verdict | None:
         cites=(*(s.id for s in gpu.samples if number in s.xids), "exit"),
         confidence=Confidence.PROOF,
     )
-    pids = {process.pid for sample in gpu.samples for process in sample.processes}
-    return replace(verdict, rank=next((r.rank for r in case.evidence.ranks if r.pid in pids), verdict.rank))
+    return _of_its_rank(case, gpu, verdict)
+
+
+def _of_its_rank(case: Case, gpu: GpuView, verdict: Verdict) -> Verdict:
+    """The same of the first rank that was on the GPU, where one was."""
+    pids: set[int | None] = set()
+    for sample in gpu.samples:
+        pids.update(process.pid for process in sample.processes)
+    for facts in case.evidence.ranks:
+        if facts.pid in pids:
+            return replace(verdict, rank=facts.rank)
+    return verdict
 
 
 def misconfigured(case: Case) -> Verdict | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from signal import SIGABRT, SIGKILL
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude
+from harness.classify.facts import conclude, log_with
 from harness.classify.messages import first_line
 from harness.classify.signature import fatal_names, traceback_names
 from harness.core.outcome import Ending
@@ -47,7 +47,7 @@ def oom(case: Case) -> Verdict | None:
     if outcome.exit.signal == SIGKILL and case.evidence.memory_limit_hits:
         return _killed(case)
     if outcome.exit.signal == SIGABRT:
-        log = next((log for log in case.evidence.logs if MESSAGE.search(log.text)), None)
+        log = log_with(case, MESSAGE.search)
         return _aborted(case, log) if log is not None else None
     return None
 
@@ -57,8 +57,7 @@ def memory_leak(case: Case) -> Verdict | None:
     verdict = oom(case)
     if verdict is None:
         return None
-    rank = verdict.rank or 0
-    marks = [mark for mark in case.evidence.measurement.memory if mark.rank == rank][1:]
+    marks = memory_marks(case, rank=verdict.rank or 0)[1:]
     for where, sizes in (
         ("on the GPU", [mark.gpu_allocated_bytes for mark in marks]),
         ("of the process", [mark.rss_bytes for mark in marks]),
@@ -66,6 +65,11 @@ def memory_leak(case: Case) -> Verdict | None:
         if (growth := steady_growth(sizes)) is not None:
             return _leak(verdict, marks, growth, sizes, where=where)
     return None
+
+
+def memory_marks(case: Case, *, rank: int) -> list[MemoryMark]:
+    """What one rank said of its memory at the ends of steps, in order."""
+    return [mark for mark in case.evidence.measurement.memory if mark.rank == rank]
 
 
 def steady_growth(sizes: Sequence[float]) -> float | None:
@@ -131,7 +135,7 @@ def _killed(case: Case) -> Verdict:
 
 
 def _aborted(case: Case, log: LogTail) -> Verdict:
-    line = next(line.strip() for line in log.text.splitlines() if MESSAGE.search(line))
+    line = next(filter(MESSAGE.search, log.text.splitlines())).strip()
     return conclude(
         case,
         Kind.OOM,

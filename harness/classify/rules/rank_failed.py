@@ -7,17 +7,19 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
+from harness.classify.facts import first_verdict, log_with
 from harness.classify.messages import cause_of
 from harness.classify.rules.crashed import crashed, nonfinite
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
-from harness.classify.views import alike, cited, views_of, waiting, who
+from harness.classify.views import alike, cited, others_than, views_of, waiting, who
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
+    from harness.core.evidence import EvidenceId
     from harness.core.verdict import Case, Verdict
 
 OWN = (nonfinite, oom, exit_abort, crashed, early_exit)
@@ -37,12 +39,12 @@ def rank_failed(case: Case) -> Verdict | None:
     if mismatch is not None:
         return mismatch
     first = own[0]
-    verdict = next((verdict for rule in OWN if (verdict := rule(first.case)) is not None), None)
+    verdict = first_verdict(OWN, first.case)
     if verdict is None:
         return None
     blamed = _NAMED.search(verdict.because) if len(own) == len(views) else None
     rank = int(blamed[1]) if blamed else first.rank
-    rest = [view for view in views if view is not first]
+    rest = others_than(first, views)
     alike_all = len(own) == len(views) and len(set(map(_kind, own))) == 1 and not blamed
     return replace(
         verdict,
@@ -62,15 +64,8 @@ def _kind(view: RankView) -> object:
 
 def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:
     """A collective that the library itself refused: it says that the calls differ, not whose is wrong."""
-    messages = [(view, view.facts.result.message or "") for view in own if view.facts.result is not None]
-    text, source = next(((m, v.facts.result.id) for v, m in messages if v.facts.result and _differ(m)), ("", ""))
-    if not text:
-        log = next((log for log in case.evidence.logs if _differ(log.text)), None)
-        if log is None or all(view.facts.exit is None or view.facts.exit.signal is None for view in own):
-            return None
-        text = next(filter(_differ, log.text.splitlines()))
-        source = log.id
-    verdict = next((verdict for rule in OWN if (verdict := rule(own[0].case)) is not None), None)
+    text, source = _refusal(case, own)
+    verdict = first_verdict(OWN, own[0].case) if text else None
     if verdict is None:
         return None
     line = " ".join(text.split())
@@ -85,14 +80,32 @@ def _mismatch(case: Case, own: Sequence[RankView]) -> Verdict | None:
     )
 
 
+def _refusal(case: Case, own: Sequence[RankView]) -> tuple[str, EvidenceId]:
+    """The library's words for it and where they are: an exception's, or output if a signal ended one; else empty."""
+    for view in own:
+        result = view.facts.result
+        if result is not None and result.message and _differ(result.message):
+            return result.message, result.id
+    log = log_with(case, _differ)
+    if log is None or not any(view.facts.exit is not None and view.facts.exit.signal is not None for view in own):
+        return "", ""
+    return next(filter(_differ, log.text.splitlines())), log.id
+
+
 def _differ(text: str) -> bool:
     return any(cause_of(line) == "collective-mismatch" for line in text.splitlines())
 
 
 def _afterwards(first: RankView, rest: Sequence[RankView]) -> str:
-    followers = [view for view in rest if view.follows]
-    waiters = [view for view in rest if view.there and view.meeting is not None]
+    followers: list[RankView] = []
+    waiters: list[RankView] = []
+    for view in rest:
+        if view.follows:
+            followers.append(view)
+        elif view.there and view.meeting is not None:
+            waiters.append(view)
     they = "it" if len(followers) == 1 else "they"
-    parts = [f"; {who(followers)} then said that {they} lost rank {first.rank}"] if followers else []
-    parts += [f"; {waiting(group)}, and would for ever" for group in alike(waiters)]
-    return "".join(parts)
+    sentence = f"; {who(followers)} then said that {they} lost rank {first.rank}" if followers else ""
+    for group in alike(waiters):
+        sentence += f"; {waiting(group)}, and would for ever"
+    return sentence

@@ -12,7 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import begun, beyond_limit, conclude, job_of_case, silence, stopped_by_limit
-from harness.classify.views import alike, cited, has_failed, still_there, views_of, waiting
+from harness.classify.views import (
+    absent_and_waiting,
+    alike,
+    cited,
+    has_failed,
+    others_than,
+    still_there,
+    views_of,
+    waiting,
+)
 from harness.core.outcome import StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import deciding_thread, same_frames, short_path, spell, telling_frame
@@ -20,7 +29,7 @@ from harness.reading.loops import Progress, progress, remainder
 from harness.reading.waits import Ender
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.classify.views import RankView
     from harness.core.evidence import ThreadStack
@@ -73,7 +82,7 @@ def _of_one(case: Case) -> Verdict | None:
             f"{steps}, the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before; "
             f"{would_have_needed(case)}"
         )
-    cites = ["progress", "exit", *(id for loop in loops for id in loop.ids)]
+    cites = ["progress", "exit", *cited(loops)]
     if case.trial.prediction is not None:
         cites.append("prediction")
     return conclude(
@@ -132,22 +141,22 @@ def progressed(case: Case) -> bool:
     if not begun(case) and not evidence.measurement.step_s and evidence.heartbeats_total < PRINTED:
         return False
     job = job_of_case(case)
-    stands = [job.stand[pid] for pid in job.leaders]
-    if any(not one.chances and one.motion is not None for one in stands):
-        return False
+    for pid in job.leaders:
+        if not job.stand[pid].chances and job.stand[pid].motion is not None:
+            return False
     return evidence.silence_s <= max(BRIEF_S, LONGER * longest_gap_s(case))
 
 
 def longest_gap_s(case: Case) -> float:
     """The longest silence between two marks of one rank, seconds; of steps, where there were any; 0 without two."""
-    marks = case.evidence.heartbeats
+    return max((*_gaps_s(case), *case.evidence.measurement.step_s), default=0.0)
+
+
+def _gaps_s(case: Case) -> Iterator[float]:
     in_steps = begun(case)
-    gaps = [
-        after.t_s - before.t_s
-        for before, after in itertools.pairwise(marks)
-        if before.rank == after.rank and (before.step is not None or not in_steps)
-    ]
-    return max((*gaps, *case.evidence.measurement.step_s), default=0.0)
+    for before, after in itertools.pairwise(case.evidence.heartbeats):
+        if before.rank == after.rank and (before.step is not None or not in_steps):
+            yield after.t_s - before.t_s
 
 
 def would_have_needed(case: Case) -> str:
@@ -155,7 +164,6 @@ def would_have_needed(case: Case) -> str:
     evidence, measured, whole = case.evidence, case.evidence.measurement.step_s, case.evidence.whole_steps_s
     remaining = evidence.steps_wanted - evidence.steps_done
     elapsed_s = case.outcome.duration_s
-    first = next((mark for mark in evidence.heartbeats if mark.step is not None), None)
     if measured and not whole:
         return "it was first seen in a backward pass, so how long a whole step takes is not known"
     if measured:
@@ -166,13 +174,21 @@ def would_have_needed(case: Case) -> str:
         so_far_s = (evidence.measurement.startup_s or 0.0) + sum(measured)
         total_s = max(so_far_s + remaining * rate_s, elapsed_s)
         return f"at {rate_s:.2f} s a step it would have needed about {total_s:.1f} s"
-    in_step_s = elapsed_s - (first.t_s if first else 0.0)
+    in_step_s = elapsed_s - _steps_began_s(case)
     if evidence.steps_wanted <= 0:
         return f"no step was done in {in_step_s:.1f} s"
     if evidence.steps_wanted == 1:  # it had its whole time for this one: nothing follows that is not said
         return f"its only step was not done in {in_step_s:.1f} s"
     bound_s = elapsed_s - in_step_s + evidence.steps_wanted * in_step_s
     return f"no step was done in {in_step_s:.1f} s, so it would have needed more than {bound_s:.1f} s"
+
+
+def _steps_began_s(case: Case) -> float:
+    """When the first mark of a step was made, seconds since the trial's start; 0 without any."""
+    for mark in case.evidence.heartbeats:
+        if mark.step is not None:
+            return mark.t_s
+    return 0.0
 
 
 # -- inside the silence
@@ -209,7 +225,7 @@ def _of_ranks(views: Sequence[RankView], moving: Sequence[RankView]) -> Verdict 
     cites = tuple(dict.fromkeys((view.facts.id, *verdict.cites)))
     if late is None:
         return replace(verdict, rank=None, cites=cites)
-    others = ", ".join(f"rank {v.rank} {100 * waited(v):.0f} %" for v in views if v is not late)
+    others = ", ".join(f"rank {v.rank} {100 * waited(v):.0f} %" for v in others_than(late, views))
     return replace(
         verdict,
         cause="straggler",
@@ -222,8 +238,7 @@ def _of_ranks(views: Sequence[RankView], moving: Sequence[RankView]) -> Verdict 
 
 def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
     """A rank that sleeps on a timer while the others wait for it will come by itself."""
-    absent = [view for view in views if view.meeting is None]
-    others = [view for view in views if view.meeting is not None]
+    absent, others = absent_and_waiting(views)
     if len(absent) != 1 or not others or not beyond_limit(case):
         return None
     view, one = absent[0], absent[0].standing
@@ -257,7 +272,13 @@ def waited(view: RankView) -> float:
     later = [mark for mark in marks if (mark.step or 0) >= ARRANGES]
     if later and later[-1].t_s - later[0].t_s >= BRIEF_S:
         marks = later
-    pairs = [(a, b) for a, b in itertools.pairwise(marks) if b.seq == a.seq + 1]
-    all_s = sum(b.t_s - a.t_s for a, b in pairs)
-    in_wait_s = sum(b.t_s - a.t_s for a, b in pairs if a.phase == WAITS and a.edge == "begin")
-    return in_wait_s / all_s if all_s > 0 else 0.0
+    gaps_s: list[float] = []
+    waits_s: list[float] = []
+    for before, after in itertools.pairwise(marks):
+        if after.seq != before.seq + 1:
+            continue
+        gaps_s.append(after.t_s - before.t_s)
+        if before.phase == WAITS and before.edge == "begin":
+            waits_s.append(after.t_s - before.t_s)
+    all_s = sum(gaps_s)
+    return sum(waits_s) / all_s if all_s > 0 else 0.0

@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import main_pid
+from harness.classify.rules.oom import memory_marks
 from harness.classify.rules.slow import predicted, slow
 from harness.classify.signs import gpus_of
+from harness.classify.views import cited
 from harness.core.dotted import leaves
 from harness.core.evidence import GRAPH_NODES
 from harness.reading.frames import deciding_thread, spell, telling_frame
 
 if TYPE_CHECKING:
+    from harness.core.evidence import ThreadStack
     from harness.core.verdict import Case, Verdict
 
 RETRIES_A_STEP = 1.0
@@ -38,8 +41,7 @@ def with_cause(case: Case, verdict: Verdict) -> Verdict | None:
 
 
 def _thrash(case: Case, verdict: Verdict) -> Verdict | None:
-    rank = verdict.rank or 0
-    marks = [mark for mark in case.evidence.measurement.memory if mark.rank == rank]
+    marks = memory_marks(case, rank=verdict.rank or 0)
     if len(marks) < MARKS:
         return None
     steps = marks[-1].step - marks[0].step
@@ -58,14 +60,23 @@ def _host_bound(case: Case, verdict: Verdict) -> Verdict | None:
     gpus = gpus_of(case, silent=False)
     if not gpus or not all(gpu.idle for gpu in gpus) or not _host_works(case):
         return None
-    thread = next((t for s in reversed(case.evidence.stacks) if (t := deciding_thread(s)) is not None), None)
+    thread = _last_thread(case)
     at = f", last seen in {spell(telling_frame(thread))}" if thread else ""
     because = (
         f"host-bound: GPU hardly used{_nodes(case)}; {_forecast(case)}the host computes{at}, while of the GPU was "
         f"seen: {'; '.join(map(str, gpus))}; {verdict.because.removesuffix(predicted(case))}"
     )
-    ids = [*verdict.cites, *(id for gpu in gpus for id in gpu.ids)]
-    return replace(verdict, cause="host-bound", because=because, cites=tuple(dict.fromkeys(ids)))
+    cites = tuple(dict.fromkeys((*verdict.cites, *cited(gpus))))
+    return replace(verdict, cause="host-bound", because=because, cites=cites)
+
+
+def _last_thread(case: Case) -> ThreadStack | None:
+    """The thread that decides, by the last stack that shows which it is."""
+    for sample in reversed(case.evidence.stacks):
+        thread = deciding_thread(sample)
+        if thread is not None:
+            return thread
+    return None
 
 
 def _host_works(case: Case) -> bool:

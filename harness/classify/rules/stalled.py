@@ -36,13 +36,15 @@ from harness.classify.facts import (
 from harness.classify.rules.desync import desync
 from harness.classify.signature import stack_names
 from harness.classify.views import (
+    absent_and_waiting,
     alike,
     cited,
     has_failed,
-    names,
+    others_than,
     still_there,
     views_of,
     waiting,
+    who,
 )
 from harness.core.node import in_words
 from harness.core.outcome import Ending
@@ -59,12 +61,11 @@ from harness.reading.stillness import SAMPLES, STOPPED_S, onlookers_of, plain_on
 from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from harness.classify.views import RankView
     from harness.core.evidence import EvidenceId, LoopSample, ProcessState, StackSample, ThreadState
     from harness.core.verdict import Case, Verdict
-    from harness.reading.gpus import GpuView
     from harness.reading.ranks import Job
     from harness.reading.standing import Chance, Standing
 
@@ -97,7 +98,11 @@ def stalled(case: Case) -> Verdict | None:
     if has_failed(case):
         return None
     job = job_of_case(case)
-    nowhere = {pid: loop for pid, one in job.stand.items() if (loop := _endless(job, one)) is not None}
+    nowhere: dict[int, LoopSample] = {}
+    for pid, one in job.stand.items():
+        loop = _endless(job, one)
+        if loop is not None:
+            nowhere[pid] = loop
     live = job.alive(lambda one: one.pid in nowhere)
     never = [pid for pid in job.leaders if pid not in live]
     verdict = _never(case, job, never, nowhere) if never else None
@@ -116,7 +121,11 @@ def _patience_beside(job: Job, never: Sequence[int]) -> float:
     """
     if any(job.stand[pid].serves_itself for pid in job.waited_for(never)):
         return ONLOOKERS_S
-    trains = {one.thread.tid for pid in job.leaders if (one := job.stand[pid]).thread is not None}
+    trains: set[int] = set()
+    for pid in job.leaders:
+        thread = job.stand[pid].thread
+        if thread is not None:
+            trains.add(thread.tid)
     onlookers = plain = frozenset[int]()
     for one in job.stand.values():
         onlookers |= ((onlookers_of(one.samples) & one.wakers) | one.callers) - trains
@@ -139,9 +148,13 @@ def stuck_parts(case: Case) -> tuple[Verdict, ...]:
 def stuck(job: Job) -> list[Standing]:
     """The processes beside those that train which can never go on, each where a chain of waits ends."""
     live = job.alive()
-    ends = {culprit(job.stand, pid).pid for pid in job.stand if pid not in live and pid not in job.leaders}
-    standings = [job.stand[pid] for pid in sorted(ends - live.keys())]
-    return [one for one in standings if one.samples and _stacks_agree(one, job)]
+    ends = {culprit(job.stand, pid).pid for pid in job.stand.keys() - live.keys() - {*job.leaders}}
+    standings: list[Standing] = []
+    for pid in sorted(ends - live.keys()):
+        one = job.stand[pid]
+        if one.samples and _stacks_agree(one, job):
+            standings.append(one)
+    return standings
 
 
 def _endless(job: Job, one: Standing) -> LoopSample | None:
@@ -153,11 +166,10 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
         return None
     if one.may_be_interrupted:
         return None
-    runs_python = {t.tid for sample in one.samples for t in sample.threads if python_frames(t)}
     signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
     awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}
     alone = not signals and not awake and not job.alive(lambda other: other.pid == one.pid)
-    alone_in_python = not signals and not awake & runs_python
+    alone_in_python = not signals and not awake & one.runs_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
 
 
@@ -184,21 +196,23 @@ def _sleeps_for_ever(one: Standing, tid: int) -> LoopSample | None:
 
 def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSample]) -> Verdict | None:
     """Of the leaders that can never go on: the process where the chain of waits ends."""
-    ends = {pid: culprit(job.stand, pid) for pid in never}
-    own = [pid for pid in never if _is_own(ends[pid], job) and _works_for(ends[pid], pid, job)]
+    own: dict[int, Standing] = {}
+    for pid in never:
+        end = culprit(job.stand, pid)
+        if _is_own(end, job) and _works_for(end, pid, job):
+            own[pid] = end
     if not own and (verdict := desync(case)):
         return verdict
     if not own:
-        own = [pid for pid in never if _is_in_a_circle(job, pid)]
-        ends = {pid: job.stand[pid] for pid in own}
+        own = {pid: job.stand[pid] for pid in never if _is_in_a_circle(job, pid)}
     if not own:
         return None
-    views = {view.facts.pid: view for view in views_of(case)}
+    marks = {view.facts.pid: view.marks for view in views_of(case)}
     # Of several ranks that are each stuck somewhere of their own, the one that fell silent first.
-    leader = min(own, key=lambda pid: views[pid].marks if pid in views else 0)
-    one = ends[leader]
+    leader = min(own, key=lambda pid: marks.get(pid, 0))
+    one = own[leader]
     cause, confidence = _cause(case, job, leader, one), Confidence.HIGH
-    if any(job.stand[pid].asks for pid in _chain(job, leader, one.pid)):
+    if any(before.asks for before in _chain(job, leader, one.pid)):
         if case.evidence.silence_s < ASKED_S and cause != "data-starvation":
             return None
         confidence = Confidence.MEDIUM
@@ -244,7 +258,10 @@ def _is_in_a_circle(job: Job, pid: int) -> bool:
     beyond, ahead = set[int](), set(one.depends_on)
     while ahead:
         beyond |= ahead
-        ahead = {other for at in ahead & job.stand.keys() for other in job.stand[at].depends_on} - beyond
+        following = set[int]()
+        for at in ahead & job.stand.keys():
+            following |= job.stand[at].depends_on
+        ahead = following - beyond
     return pid in beyond
 
 
@@ -265,16 +282,16 @@ def _waits_for_ranks(one: Standing, job: Job) -> bool:
     return bool(job.circle)
 
 
-def _chain(job: Job, start: int, end: int) -> list[int]:
+def _chain(job: Job, start: int, end: int) -> list[Standing]:
     """The processes that wait for each other from ``start`` to ``end``."""
-    path, at = [start], start
+    path, at = {start: job.stand[start]}, start
     while at != end:
-        following = job.stand[at].depends_on & job.stand.keys() - {*path}
+        following = job.stand[at].depends_on & job.stand.keys() - path.keys()
         if not following:
             break
         at = end if end in following else min(following)
-        path.append(at)
-    return path
+        path[at] = job.stand[at]
+    return list(path.values())
 
 
 def _stacks_agree(one: Standing, job: Job) -> bool:
@@ -312,30 +329,28 @@ def _fetches(one: Standing) -> bool:
 # -- in words
 
 
-def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, also: Sequence[int]) -> Verdict:
+def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:
     """The verdict on the process that holds the others up, as one on the whole trial."""
-    chain = [job.stand[pid] for pid in _chain(job, leader, one.pid)]
-    behind = "".join(f"; {_name(before)} waits for it{_at(before)}" for before in reversed(chain[:-1]))
-    verdict = replace(
-        verdict,
-        because=f"{verdict.because}{behind}",
-        cites=tuple(dict.fromkeys((*verdict.cites, *(id for before in chain for id in before.ids)))),
-    )
+    chain, because = _chain(job, leader, one.pid), verdict.because
+    for before in reversed(chain[:-1]):
+        because += f"; {_name(before)} waits for it{_at(before)}"
+    verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
     return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
 
 
-def _about_ranks(case: Case, rank: int, one: Standing, verdict: Verdict, also: Sequence[int]) -> Verdict:
+def _about_ranks(case: Case, rank: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:
     """The same of a job of several ranks: which of them, and where the others wait."""
     views = views_of(case)
     view = next(v for v in views if v.rank == rank)
+    rest = others_than(view, views)
     stuck = [v for v in views if v.facts.pid in also]
-    others = [v for v in views if v.there and v.meeting is not None and v is not view and v not in stuck]
+    others = [v for v in absent_and_waiting(still_there(rest))[1] if v not in stuck]
     all_alike = len(stuck) == len(still_there(views)) > 1
     last = view.facts.last
     return replace(
         verdict,
         because=_of_ranks(view, one, verdict, others=others, stuck=stuck, all_alike=all_alike),
-        cites=tuple(dict.fromkeys((view.facts.id, *verdict.cites, *cited([v for v in views if v is not view])))),
+        cites=tuple(dict.fromkeys((view.facts.id, *verdict.cites, *cited(rest)))),
         phase=verdict.phase if verdict.phase == "exit" else view.phase,
         step=last.step if last is not None else None,
         rank=None if all_alike else rank,
@@ -352,9 +367,9 @@ def _of_ranks(
     all_alike: bool,
 ) -> str:
     if all_alike:
-        return f"{names([v.rank for v in stuck])} hang alike: {verdict.because}"
-    also = [v.rank for v in stuck if v is not view]
-    more = f"; {names(also)} hang{'s' if len(also) == 1 else ''} as well, later" if also else ""
+        return f"{who(stuck)} hang alike: {verdict.because}"
+    also = others_than(view, stuck)
+    more = f"; {who(also)} hang{'s' if len(also) == 1 else ''} as well, later" if also else ""
     if not others:
         return f"{verdict.because}{more}"
     waiters = "; ".join(map(waiting, alike(others)))
@@ -381,7 +396,10 @@ def _at(one: Standing) -> str:
 
 def _case_of(case: Case, one: Standing) -> Case:
     """The trial as its rank saw it, where there are several."""
-    return next((view.case for view in views_of(case) if view.facts.rank == one.rank), case)
+    for view in views_of(case):
+        if view.rank == one.rank:
+            return view.case
+    return case
 
 
 def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confidence) -> Verdict:
@@ -449,8 +467,12 @@ def _kernel_wait(one: Standing) -> str:
 def _other_threads(one: Standing) -> str:
     """The threads beside the main one that a process which is done still has, and where they are."""
     sample: StackSample = (one.native or one.samples)[-1]
-    others = [t for t in sample.threads if t.tid != one.pid and t.name != "MainThread" and python_frames(t)]
-    threads = ", ".join(f"{thread.name} in {spell(telling_frame(thread))}" for thread in others[:3])
+    others: list[str] = []
+    for thread in sample.threads:
+        is_main = thread.tid == one.pid or thread.name == "MainThread"
+        if not is_main and python_frames(thread):
+            others.append(f"{thread.name} in {spell(telling_frame(thread))}")
+    threads = ", ".join(others[:3])
     return f"; all steps are done, and these threads are left: {threads}" if threads else "; all steps are done"
 
 
@@ -475,8 +497,7 @@ def _gpu_verdict(case: Case, one: Standing) -> Verdict:
         f"in {len(one.samples)} of {len(one.samples)} samples the host waits for its GPU in "
         f"{spell(frame)}, and {'; '.join(map(str, gpus))}: a kernel is there and works on nothing"
     )
-    cites = (*one.ids, *(id for gpu in gpus for id in gpu.ids))
-    return _hang(case, one, "gpu-spin", because, confidence=Confidence.MEDIUM, cites=cites)
+    return _hang(case, one, "gpu-spin", because, confidence=Confidence.MEDIUM, cites=cited([one, *gpus]))
 
 
 # -- what the outside may end
@@ -484,7 +505,7 @@ def _gpu_verdict(case: Case, one: Standing) -> Verdict:
 
 def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
     """A standstill that only somebody outside can end, after all the patience that is due to that."""
-    if not job.leaders or any(pid not in live for pid in job.leaders):
+    if not job.leaders or not live.keys() >= {*job.leaders}:
         return None
     ends: dict[int, tuple[Standing, Chance]] = {}
     for pid in job.leaders:
@@ -492,14 +513,14 @@ def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
         if end is None:
             return None  # something of it moves
         ends[pid] = end
-    stopped = [one for one, chance in ends.values() if chance.ender is Ender.SOMEBODY]
-    if stopped:
-        alone = all(pid == ends[pid][0].pid for pid in job.leaders)
-        return _stopped(case, job, stopped[0], alone=alone)
-    if all(job.stand[pid].meeting is not None for pid in job.leaders) and job.several:
-        return _never_over(case, job) if watched_out(case) else None
-    leader = next(pid for pid in job.leaders if job.stand[pid].meeting is None or not job.several)
-    return _outlasted(case, job, leader, *ends[leader])
+    for one, chance in ends.values():
+        if chance.ender is Ender.SOMEBODY:
+            alone = all(pid == end.pid for pid, (end, _) in ends.items())
+            return _stopped(case, job, one, alone=alone)
+    for pid, (one, chance) in ends.items():
+        if job.stand[pid].meeting is None or not job.several:
+            return _outlasted(case, job, pid, one, chance)
+    return _never_over(case, job) if watched_out(case) else None
 
 
 def _outlasted(case: Case, job: Job, leader: int, one: Standing, chance: Chance) -> Verdict | None:
@@ -536,26 +557,27 @@ def _stood_throughout(case: Case, one: Standing) -> bool:
 
 
 def _switches(look: ProcessState, tid: int) -> int:
-    return sum(thread.voluntary_switches for thread in look.threads if thread.tid == tid)
+    thread = look.thread.get(tid)
+    return thread.voluntary_switches if thread is not None else 0
 
 
 def _may_be_healthy(case: Case, job: Job, one: Standing, chance: Chance) -> bool:
     """Whether the wait is one that is never called a hang: on a timer, on a GPU that works, or not seen at all."""
     if chance.ender in NEVER_ENDS or (one.wait is not None and one.wait.cause == UNSEEN.cause):
         return True
-    if chance.ender is Ender.DEVICE and any(gpu.works for gpu in _gpus_of(case, job)):
+    if chance.ender is Ender.DEVICE and _a_gpu_works(case, job):
         return True
     return _unseen_children(job, one)
 
 
 def _never_over(case: Case, job: Job) -> Verdict | None:
     """Ranks that wait for each other beyond all patience, though what connects them could end it: never certain."""
-    verdict = None if any(gpu.works for gpu in _gpus_of(case, job)) else desync(case)
+    verdict = None if _a_gpu_works(case, job) else desync(case)
     return None if verdict is None else replace(verdict, confidence=Confidence.MEDIUM)
 
 
-def _gpus_of(case: Case, job: Job) -> tuple[GpuView, ...]:
-    return gpus_of_pids(case.evidence, set(job.leaders), since_s=silence_began_s(case))
+def _a_gpu_works(case: Case, job: Job) -> bool:
+    return any(gpu.works for gpu in gpus_of_pids(case.evidence, job.leaders, since_s=silence_began_s(case)))
 
 
 def _keeps_the_lock(one: Standing) -> bool:
@@ -588,7 +610,7 @@ def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standin
             return None
         if chance.ender is not None:
             end = end or (job.stand[at], chance)
-        following = sorted(pid for pid in chance.who if pid in live and pid not in visited)
+        following = sorted((chance.who & live.keys()) - visited)
         visited.update(following)
         frontier += following
     return end
@@ -606,8 +628,16 @@ def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | N
         f"for {one.stopped_s:.1f} s"
     )
     verdict = _hang(case, one, STOPPED, because, confidence=Confidence.HIGH, cites=in_state_t)
-    leader = next((pid for pid in job.leaders if job.stand[pid].rank == one.rank), one.pid)
+    leader = _leader_of(one, job)
     return _about(case, job, leader, one, verdict, [leader])
+
+
+def _leader_of(one: Standing, job: Job) -> int:
+    """The rank that a process is, or works for; the process itself without one."""
+    for pid in job.leaders:
+        if job.stand[pid].rank == one.rank:
+            return pid
+    return one.pid
 
 
 def _may_be_continued(job: Job, one: Standing) -> bool:
@@ -615,6 +645,7 @@ def _may_be_continued(job: Job, one: Standing) -> bool:
 
     A rank that waits for another in a collective started none, and would not know which to continue.
     """
-    waiters = [other for other in job.stand.values() if one.pid in other.depends_on]
-    without_it = job.alive(lambda other: other.pid == one.pid)
-    return job.may_be_ended([one.pid], without_it) or any(w.meeting is None and w.may_act_by_a_thread for w in waiters)
+    for other in job.stand.values():
+        if one.pid in other.depends_on and other.meeting is None and other.may_act_by_a_thread:
+            return True
+    return job.may_be_ended([one.pid], job.alive(lambda other: other.pid == one.pid))

@@ -6,13 +6,13 @@ Also of a job that somebody else started and that was only watched: there it say
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import (
     PATIENCE,
     beyond_limit,
     conclude,
+    ids_of,
     job_of_case,
     main_pid,
     silence,
@@ -23,6 +23,7 @@ from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled, stuck
 from harness.classify.signs import asleep, memory_moves, stacks_move
 from harness.classify.views import (
+    absent_and_waiting,
     alike,
     cited,
     still_there,
@@ -73,9 +74,7 @@ def unresolved(case: Case) -> Verdict:
     too_short = _limit_too_short(case)
     if too_short is not None:
         return too_short
-    there = still_there(views)
-    absent = [view for view in there if view.meeting is None]
-    waiters = [view for view in there if view.meeting is not None]
+    absent, waiters = absent_and_waiting(still_there(views))
     if stopped_by_limit(case) and waiters and absent:
         return _of_ranks(case, absent, waiters)
     one = job_of_case(case).leader
@@ -89,8 +88,8 @@ def unresolved(case: Case) -> Verdict:
         because="; ".join(parts),
         cites=(
             *(one.ids if one else ()),
-            *chain.from_iterable(helper.ids for helper in helpers),
-            *_failures(case),
+            *cited(helpers),
+            *ids_of(case.evidence.failures),
             "progress",
             "exit",
         ),
@@ -193,7 +192,8 @@ def _for_slow(case: Case, one: Standing | None) -> list[str]:
     stand = job_of_case(case).stand
     for pid in sorted(one.depends_on & stand.keys()):
         other = stand[pid]
-        signs += [f"process {in_words(pid)} ({other.command}): {chance.how}" for chance in other.chances[:1]]
+        if other.chances:
+            signs.append(f"process {in_words(pid)} ({other.command}): {other.chances[0].how}")
     return signs
 
 
@@ -236,10 +236,6 @@ def _missing(case: Case, one: Standing | None) -> list[str]:
     return gaps
 
 
-def _failures(case: Case) -> tuple[str, ...]:
-    return tuple(failure.id for failure in case.evidence.failures)
-
-
 def _ending(case: Case) -> str:
     outcome = case.outcome
     return f"no rule knows this ending: {outcome.ending.value}, exit {outcome.exit}, {outcome.why or 'no reason given'}"
@@ -250,20 +246,28 @@ def _ending(case: Case) -> str:
 
 def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView]) -> Verdict:
     """Where one rank works while the others wait for it, it is named: late, or in a loop without an end."""
-    works = [v for v in absent if v.standing is not None and v.standing.motion is not None and v.standing.motion.busy]
+    working = _first_at_work(absent)
     sentences = [waiting(group) for group in alike(waiters)]
     for v in absent:
         sentences += ["; ".join([f"rank {v.rank}: {silence(v.case)}", *_groups(v.case, v.standing)])]
-    view = (works or absent)[0]
+    view = working or absent[0]
     verdict = conclude(
         view.case,
         Kind.UNRESOLVED,
-        cause="straggler" if works else _cause(view.case, view.standing),
+        cause="straggler" if working else _cause(view.case, view.standing),
         because="; ".join(sentences),
-        cites=(*cited([*absent, *waiters]), *_failures(case), "progress", "exit"),
+        cites=(*cited([*absent, *waiters]), *ids_of(case.evidence.failures), "progress", "exit"),
         confidence=Confidence.LOW,
     )
     return replace(verdict, rank=view.rank if len(absent) == 1 else None)
+
+
+def _first_at_work(views: Sequence[RankView]) -> RankView | None:
+    for view in views:
+        moved = view.standing.motion if view.standing is not None else None
+        if moved is not None and moved.busy:
+            return view
+    return None
 
 
 # -- a job that was only watched
@@ -271,14 +275,18 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
 
 def _ended(case: Case, views: Sequence[RankView]) -> Verdict | None:
     """Nobody is there any more: what was seen before says nothing about an end that nobody saw."""
-    if case.outcome.exit is None and (not views or any(view.there for view in views)):
+    if case.outcome.exit is None and (not views or still_there(views)):
         return None
-    several = case.evidence.world > 1
-    name = who(views) if several else f"process {main_pid(case)}"
+    several, main = case.evidence.world > 1, main_pid(case)
+    name = who(views) if several else f"process {main}"
     sampled = [view for view in views if view.samples]
-    places = [f"{who([view])} in {_place(view.standing)}" if several else _place(view.standing) for view in sampled]
-    if not views:
-        places = [_place(one) for one in job_of_case(case).stand.values() if one.pid == main_pid(case) and one.thread]
+    places: list[str] = []
+    for view in sampled:
+        place = _place(view.standing)
+        places.append(f"rank {view.rank} in {place}" if several else place)
+    trainer = job_of_case(case).stand.get(main) if main is not None and not views else None
+    if trainer is not None and trainer.thread is not None:
+        places.append(_place(trainer))
     last = f"; last seen: {', '.join(places)}" if places else ""
     one = not several
     verdict = conclude(
@@ -287,7 +295,7 @@ def _ended(case: Case, views: Sequence[RankView]) -> Verdict | None:
         cause=ENDED,
         because=f"{name} ended while {'it was' if one else 'they were'} watched; how, only who started "
         f"{'it' if one else 'them'} knows{last}",
-        cites=(*(view.facts.id for view in views), *cited(sampled), "progress"),
+        cites=(*ids_of(case.evidence.ranks), *cited(sampled), "progress"),
         confidence=Confidence.LOW,
     )
     return replace(verdict, rank=None)
@@ -301,11 +309,11 @@ def _place(one: Standing | None) -> str:
 def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
     there = still_there(views)
-    absent = [view for view in there if view.meeting is None]
+    absent, waiters = absent_and_waiting(there)
     leader = job_of_case(case).leader
     sentences, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
     if views:
-        sentences = [waiting(group) for group in alike([v for v in there if v.meeting is not None])]
+        sentences = [waiting(group) for group in alike(waiters)]
         sentences += [f"rank {view.rank} {_does(view.standing)}" for view in absent]
         ids = cited(there)
     cause, end = _outlook(case)
@@ -314,7 +322,7 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
         Kind.UNRESOLVED,
         cause=cause,
         because=f"{'; '.join(sentences)}; {end}",
-        cites=(*ids, *_failures(case), "progress"),
+        cites=(*ids, *ids_of(case.evidence.failures), "progress"),
         confidence=Confidence.LOW,
     )
     return replace(verdict, rank=absent[0].rank if len(absent) == 1 and len(there) > 1 else None)
@@ -324,20 +332,32 @@ def _outlook(case: Case) -> tuple[str, str]:
     """What the whole job is called, and why: it works, it may never end, it is too early to tell, it may go on."""
     job = job_of_case(case)
     live = job.alive(lambda one: _circles(one) is not None)
-    if any(_moved(job.stand[pid], live[pid]) or _moves(case, pid, live) for pid in job.leaders if pid in live):
-        return MOVING, "no hang was seen"
-    loops = [loop for one in job.stand.values() if (loop := _circles(one)) is not None]
+    outside: set[str] = set()
+    for pid in job.leaders:
+        chance = live.get(pid)
+        if chance is None:
+            continue
+        if _moved(job.stand[pid], chance) or _moves(case, pid, live):
+            return MOVING, "no hang was seen"
+        if chance.ender is not None:
+            outside.add(chance.how)
+    loops: list[LoopSample] = []
+    for one in job.stand.values():
+        loop = _circles(one)
+        if loop is not None:
+            loops.append(loop)
     if not loops and _falls_due(case):
         cause, doubts = TOO_EARLY, [f"nothing moves; if that is so for {ASKED_S:g} s, it hangs"]
     else:
         cause = MAY_BE_ENDLESS if loops else MAY_GO_ON
-        doubts = sorted({live[pid].how for pid in job.leaders if pid in live and live[pid].ender is not None})
-    doubts += [
-        f"nothing that could be seen of `{loop.header}` ({loop.file.rpartition('/')[2]}:{loop.header_line}) changes, "
-        "and it calls nothing: it may never end"
-        for loop in loops
-    ]
+        doubts = sorted(outside)
+    doubts += map(_doubt, loops)
     return cause, f"whether it goes on cannot be told: {'; '.join(doubts) or 'too little was seen'}"
+
+
+def _doubt(loop: LoopSample) -> str:
+    at = f"{loop.file.rpartition('/')[2]}:{loop.header_line}"
+    return f"nothing that could be seen of `{loop.header}` ({at}) changes, and it calls nothing: it may never end"
 
 
 def _circles(one: Standing) -> LoopSample | None:
@@ -380,8 +400,7 @@ def _does(one: Standing | None) -> str:
     if moved.rested and not moved.still:
         return f"was seen for {moved.seconds:.1f} s only{where}, in which nothing moved"
     if not moved.still:
-        loops = "".join(f"; {loop}" for loop in progress(one.samples))
         used = f"{moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s, {moved.switches} switches"
-        return f"works{where}: {used}{loops}"
+        return "; ".join([f"works{where}: {used}", *map(str, progress(one.samples))])
     kernel = f" (kernel: {moved.main_wchan})" if moved.main_wchan else ""
     return f"stands still{where}{kernel}: nothing moved in {moved.seconds:.1f} s"
