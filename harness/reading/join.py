@@ -83,8 +83,8 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
             looks += evidence.processes
         if gradients is None:
             gradients = evidence.gradients
-    ranks = sorted(_own_numbers(claimed, _all(evidences, "processes")), key=attrgetter("rank"))
-    marks = sorted(_all(evidences, "heartbeats"), key=_time)
+    ranks = sorted(_own_numbers(claimed, _flat(evidence.processes for evidence in evidences)), key=attrgetter("rank"))
+    marks = sorted(_flat(evidence.heartbeats for evidence in evidences), key=_time)
     return Evidence(
         steps_wanted=first.steps_wanted,
         steps_done=min(facts.steps_done for facts in ranks) if ranks else first.steps_done,
@@ -93,19 +93,19 @@ def join(parts: Sequence[tuple[Node, Outcome, Evidence]]) -> Evidence:
         ),
         heartbeats_total=sum(evidence.heartbeats_total for evidence in evidences),
         silence_s=max(min(silences_s), 0.0),
-        stacks=tuple(sorted(_all(evidences, "stacks"), key=_time)),
+        stacks=tuple(sorted(_flat(evidence.stacks for evidence in evidences), key=_time)),
         processes=tuple(sorted(looks, key=_time)),
-        failures=tuple(_all(evidences, "failures")),
-        logs=tuple(_all(evidences, "logs")),
+        failures=tuple(_flat(evidence.failures for evidence in evidences)),
+        logs=tuple(_flat(evidence.logs for evidence in evidences)),
         kernels=first.kernels,
         config_seen=any(evidence.config_seen for evidence in evidences),
-        config_differences=tuple(dict.fromkeys(_all(evidences, "config_differences"))),
+        config_differences=tuple(dict.fromkeys(_flat(evidence.config_differences for evidence in evidences))),
         result=_result_of(ranks, first.result),
         memory_limit_hits=sum(evidence.memory_limit_hits for evidence in evidences),
         measurement=_measurement([evidence.measurement for evidence in evidences]),
-        gpus=tuple(sorted(_all(evidences, "gpus"), key=_time)),
-        collectives=tuple(sorted(_all(evidences, "collectives"), key=_time)),
-        ras=tuple(_all(evidences, "ras")),
+        gpus=tuple(sorted(_flat(evidence.gpus for evidence in evidences), key=_time)),
+        collectives=tuple(sorted(_flat(evidence.collectives for evidence in evidences), key=_time)),
+        ras=tuple(_flat(evidence.ras for evidence in evidences)),
         ranks=tuple(ranks),
         gradients=gradients,
         pace=_pace([evidence.pace for evidence in evidences]),
@@ -230,13 +230,13 @@ def _measurement(measurements: Sequence[Measurement]) -> Measurement:
         longest_silence_s=min(m.longest_silence_s for m in measurements),
         peak_rss_bytes=sum(m.peak_rss_bytes for m in measurements),
         facts=measurements[0].facts,
-        memory=tuple(sorted(_all(measurements, "memory"), key=_time)),
+        memory=tuple(sorted(_flat(measurement.memory for measurement in measurements), key=_time)),
     )
 
 
 def _pace(paces: Sequence[Pace]) -> Pace:
     longest: dict[tuple[str, str], float] = {}
-    for phase, edge, seconds in _all(paces, "gaps"):
+    for phase, edge, seconds in _flat(pace.gaps for pace in paces):
         longest[phase, edge] = max(longest.get((phase, edge), 0.0), seconds)
     return Pace(
         steps=min(pace.steps for pace in paces),
@@ -245,9 +245,5 @@ def _pace(paces: Sequence[Pace]) -> Pace:
     )
 
 
-def _all(wholes: Iterable[Any], name: str) -> list[Any]:
-    """What the field ``name`` of each has, one after the other."""
-    items: list[Any] = []
-    for whole in wholes:
-        items += getattr(whole, name)
-    return items
+def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
+    return [item for row in rows for item in row]

@@ -12,7 +12,7 @@ the latest ones, back to the third-last stack sample: what a process did ten sec
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from harness.reading.frames import is_service, is_stdlib, package, python_frames
 from harness.reading.waits import waits_for_a_thread
@@ -155,12 +155,12 @@ class Motion:
     @property
     def seconds(self) -> float:
         """Undisturbed time that was looked at."""
-        return self._sum("seconds")
+        return sum(window.seconds for window in self.windows)
 
     @property
     def cpu_s(self) -> float:
         """CPU time of the process in that time."""
-        return self._sum("cpu_s")
+        return sum(window.cpu_s for window in self.windows)
 
     @property
     def cpu_share(self) -> float:
@@ -170,22 +170,22 @@ class Motion:
     @property
     def switches(self) -> int:
         """Context switches of all threads that count."""
-        return self._sum("switches")
+        return sum(window.switches for window in self.windows)
 
     @property
     def faults(self) -> int:
         """Page faults."""
-        return self._sum("minor_faults")
+        return sum(window.minor_faults for window in self.windows)
 
     @property
     def io_bytes(self) -> int:
         """Bytes read and written."""
-        return self._sum("io_bytes")
+        return sum(window.io_bytes for window in self.windows)
 
     @property
     def rss_bytes(self) -> int:
         """Growth of resident memory within the windows: a dump moves it too (1.3 MB measured, without a fault)."""
-        return self._sum("rss_bytes")
+        return sum(window.rss_bytes for window in self.windows)
 
     @property
     def states(self) -> frozenset[str]:
@@ -293,10 +293,6 @@ class Motion:
     @property
     def _memory_still(self) -> bool:
         return abs(self.rss_bytes) < RSS_FLOOR_BYTES and self.faults <= FAULTS_FLOOR_PER_S * self.seconds
-
-    def _sum(self, name: str) -> Any:
-        """What all windows come to in one of their numbers."""
-        return sum(getattr(window, name) for window in self.windows)
 
 
 def motion(
@@ -417,7 +413,7 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
             joined = joined or waits_for_a_thread(thread)
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
-    onlookers = _in_all(samples, "endless_onlookers" if joined else "onlookers")
+    onlookers = _in_all(samples, [sample.endless_onlookers if joined else sample.onlookers for sample in samples])
     mains: set[str] = set()
     for stack in stacks.get(pid, ()):
         mains.update(map(package, python_frames(stack)))
@@ -435,24 +431,20 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
 
 def onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """The threads that look on in every sample which shows what Python they run."""
-    return _in_all(samples, "onlookers")
+    return _in_all(samples, [sample.onlookers for sample in samples])
 
 
 def plain_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """Those of them behind whose calls no other file of the program can put anything."""
-    return _in_all(samples, "plain_onlookers")
+    return _in_all(samples, [sample.plain_onlookers for sample in samples])
 
 
-def _in_all(
-    samples: Sequence[StackSample], name: Literal["onlookers", "plain_onlookers", "endless_onlookers"]
-) -> frozenset[int]:
-    """The threads that a sample names there, less those that another one shows to run Python and does not."""
-    tids: set[int] = set()
-    for sample in samples:
-        tids.update(getattr(sample, name))
-    for sample in samples:
+def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) -> frozenset[int]:
+    """The threads named for any sample, less those that another one shows to run Python and does not name."""
+    tids = set[int]().union(*looking)
+    for sample, of_sample in zip(samples, looking, strict=True):
         for thread in sample.threads:
-            if thread.tid not in getattr(sample, name) and python_frames(thread):
+            if thread.tid not in of_sample and python_frames(thread):
                 tids.discard(thread.tid)
     return frozenset(tids)
 
