@@ -328,7 +328,8 @@ class RankFacts:
 
     ``pid`` is None when no process of this rank was ever seen. ``silence_s`` runs from its own last mark to the end
     of the watch, or to its own end. ``exit`` says how its process ended by itself and ``ended_s`` when; both are None
-    for a rank that was still there when the watch ended.
+    for a rank that was still there when the watch ended. ``limits_s`` are the time limits that it gave its process
+    groups: a wait in one of them ends with an error.
     """
 
     id: EvidenceId
@@ -341,6 +342,7 @@ class RankFacts:
     result: WorkerResult | None = None
     exit: Exit | None = None
     ended_s: float | None = None
+    limits_s: tuple[float, ...] = ()
 
     @property
     def last(self) -> Heartbeat | None:

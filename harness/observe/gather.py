@@ -120,6 +120,7 @@ def _rank_facts(
         result=result,
         exit=exit_,
         ended_s=end.t_s if end else None,
+        limits_s=tuple(sorted(run.ranks.limits_s.get(number, ()))),
     )
 
 

@@ -58,7 +58,8 @@ class Ranks:
     """What ``ranks.jsonl`` has said so far; call :meth:`read` to catch up. Empty for a trial of one process.
 
     ``pids`` are the PIDs that the ranks have here, without those to which no process of the trial answers; ``world`` is
-    how many ranks there are by what they say, 0 where none said so; ``begun_s`` is when each began, the last time.
+    how many ranks there are by what they say, 0 where none said so; ``begun_s`` is when each began, the last time;
+    ``limits_s`` are the time limits that each gave its process groups.
     ``outer`` gives the PID here of the trial's process that calls itself by another and began at a time.
     """
 
@@ -73,6 +74,7 @@ class Ranks:
         self._outer = outer
         self.ended: dict[int, RankEnd] = {}
         self.begun_s: dict[int, float] = {}
+        self.limits_s: dict[int, set[float]] = {}
         self.unreadable = 0
         self._reader, self._started_s = LineReader(layout.ranks(trial_dir)), started_s
 
@@ -104,8 +106,11 @@ class Ranks:
         if row["event"] == "started":
             self.begun_s[rank] = t_s
             self.ended.pop(rank, None)  # of an attempt before, which its launcher began anew
+            self.limits_s.pop(rank, None)
             started = row.get("started")
             self._claim(rank, (int(row["pid"]), None if started is None else int(started)))
             self.world = max(self.world, int(row.get("world", 0)), len({*self._claims.values(), *self.pids}))
+        elif row["event"] == "gives_up":
+            self.limits_s.setdefault(rank, set()).add(float(row["seconds"]))
         elif row["event"] == "ended":
             self.ended[rank] = RankEnd(exit=Exit(code=row.get("code"), signal=row.get("signal")), t_s=t_s)

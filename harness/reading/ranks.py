@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from harness.core.devices import CollectiveState
-    from harness.core.evidence import Evidence
+    from harness.core.evidence import Evidence, RankFacts
 
 
 SPIN_S = 2.5
@@ -41,8 +41,11 @@ GLOO = ("gloo_", "pt_gloo")
 """How the threads are called by which gloo connects a process to other ranks."""
 
 SOON_S = 120.0
-"""A wait for a key that gives up within so many seconds is a question, and its end may be an answer: torch's own time
-limits are five minutes and longer."""
+"""A wait for a key, or in a group, that gives up within so many seconds is a question, and its end may be an answer:
+torch's own time limits are five minutes and longer."""
+
+LATE_S = 5.0
+"""By how much an error of a time limit may be late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +228,7 @@ class _Relations:
         self._splits = list(map(_Split, divergences))
         self._gpus = Gpus(evidence.gpus)
         self._world, self._nodes = evidence.world, evidence.nodes
+        self._gives_up = {facts.rank: _gives_up(facts) for facts in evidence.ranks}
         self._states: dict[int, list[CollectiveState]] = {}
         for state in evidence.collectives:
             self._states.setdefault(state.rank, []).append(state)
@@ -287,7 +291,7 @@ class _Relations:
 
         Inside NCCL, and while it waits for its GPU, a waiting rank burns a core; gloo's merely sleeps.
         """
-        if one.motion is None:
+        if one.motion is None or one.has_just_moved:
             return False
         if one.motion.polls or (one.meeting is not None and one.meeting.kind == "gpu"):
             return True
@@ -329,6 +333,8 @@ class _Relations:
         chances = self._until_they_come(missing)
         if meeting.name == STORE:
             chances += self._by_the_store(self._job.stand[self._job.ranks[rank]])
+        if meeting.kind != "gpu":
+            chances += self._gives_up.get(rank, ())
         if others and not missing and not self._is_for_ever(meeting):
             chances += (Chance(how="all ranks are there, and what connects them may be slow", ender=Ender.MACHINE),)
         if meeting.name in MEETINGS and not job.ended_ranks and not others:
@@ -374,6 +380,18 @@ class _Relations:
         """
         here = [self._job.stand[pid] for pid in self._job.ranks.values()]
         return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
+
+
+def _gives_up(facts: RankFacts) -> tuple[Chance, ...]:
+    """That a rank's wait in a group to which it gave a short time limit ends with an error, which it may deal with.
+
+    Which of its groups it waits in is not known: the longest of the short limits counts. Not over NCCL, whose
+    watchdog ends the process.
+    """
+    soon = max((limit_s for limit_s in facts.limits_s if limit_s < SOON_S), default=0.0)
+    if facts.silence_s >= soon + LATE_S:
+        return ()
+    return (Chance(how=f"a group of it gives up after {soon:.0f} s", ender=Ender.TIMER),) if soon else ()
 
 
 def _sleeps_alone(one: Standing) -> bool:

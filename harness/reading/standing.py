@@ -229,6 +229,18 @@ class Standing:
         return self.thread is not None and self.thread.tid in actors_of(self.samples)
 
     @property
+    def has_just_moved(self) -> bool:
+        """Whether the thread that decides now sleeps where no look of this silence before saw it.
+
+        It has gone on since its stacks were taken: a wait that gave up, and the pause that comes after.
+        """
+        *earlier, last = [look.thread.get(self.decides) for look in self.looks]
+        if last is None or last.state != "S" or not last.wchan:
+            return False
+        before = {state.wchan for state in earlier if state is not None}
+        return bool(before) and last.wchan not in before
+
+    @property
     def meets_in_a_thread(self) -> bool:
         """Whether a thread beside the one that decides waits for other ranks in every sample."""
         return bool(self.samples) and all(any(map(self._meets_beside, sample.threads)) for sample in self.samples)

@@ -85,6 +85,7 @@ class Speaker:
         self.watchable: int | None = None
         self.began_s = self.wrote_s = 0.0
         self.stepped: set[int] = set()
+        self.limits_s: set[float] = set()
 
     def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
         """Write where the program is."""
@@ -188,6 +189,13 @@ class Speaker:
             f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"started":{start_ticks()},'
             f'"world":{number_in(os.environ, WORLDS) or 0},"t":{time.monotonic():.6f}}}\n'
         )
+        self.tell_of_rank(row)
+        self.be_watchable()
+        # The first thing that ends: before threads are joined, where a program can hang for good.
+        getattr(threading, "_register_atexit", atexit.register)(self.leaving)
+
+    def tell_of_rank(self, row: str) -> None:
+        """Write a line of the file that says which process has which rank."""
         path = os.path.join(self.folder, "ranks.jsonl")
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -195,9 +203,16 @@ class Speaker:
             os.close(fd)
         except OSError as error:
             self.lose(error)
-        self.be_watchable()
-        # The first thing that ends: before threads are joined, where a program can hang for good.
-        getattr(threading, "_register_atexit", atexit.register)(self.leaving)
+
+    def gives_up_after(self, limit_s: "float | None") -> None:
+        """Write once that this rank waits in some group for no longer than that: its wait may end with an error."""
+        if limit_s is None or limit_s in self.limits_s or self.silent or (self.fd < 0 and not self.open()):
+            return
+        self.limits_s.add(limit_s)
+        now_s = time.monotonic()
+        self.tell_of_rank(
+            f'{{"event":"gives_up","rank":{self.rank},"pid":{self.pid},"seconds":{limit_s},"t":{now_s:.6f}}}\n'
+        )
 
     def result_path(self) -> str:
         """Where an exception of this rank is written."""
@@ -224,7 +239,7 @@ class Speaker:
             return
         if self.fd >= 0:
             os.close(self.fd)
-        self.fd, self.rank, self.silent = -1, rank, False
+        self.fd, self.rank, self.silent, self.limits_s = -1, rank, False, set()
 
     def forked(self) -> None:
         """This is a child now: a helper, unless it joins a group."""
@@ -233,7 +248,7 @@ class Speaker:
         self.fd, self.rank = -1, None
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
-        self.stepped = set()
+        self.stepped, self.limits_s = set(), set()
 
 
 def shared_memory(path: str) -> "mmap | None":
@@ -507,11 +522,39 @@ def rank_in(args: "Sequence[object]", kwargs: "Mapping[str, object]") -> int:
     return rank if isinstance(rank, int) else -1
 
 
+LIMITED = {"init_process_group": 2, "new_group": 1, "monitored_barrier": 1}
+"""Calls that may give a group a time limit, and the place of that argument."""
+
+
+def limit_in(name: str, args: "Sequence[object]", kwargs: "Mapping[str, object]") -> "float | None":
+    """The time limit that a call of one of ``LIMITED`` gives, in seconds; None where it leaves that to torch."""
+    place = LIMITED[name]
+    limit: Any = kwargs.get("timeout", args[place] if len(args) > place else None)
+    return float(limit.total_seconds()) if hasattr(limit, "total_seconds") else None
+
+
+def watch_limits(speaker: Speaker, module: "Any", name: str) -> None:
+    """Write the time limits that calls of a function of torch.distributed give."""
+    import functools
+
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def limited(*args: object, **kwargs: object) -> object:
+        speaker.gives_up_after(limit_in(name, args, kwargs))
+        return original(*args, **kwargs)
+
+    setattr(module, name, limited)
+
+
 def watch_groups(speaker: Speaker, module: "Any") -> None:
     """Joining a process group tells the rank; it is also where a peer that is missing is waited for."""
     import functools
 
     original = module.init_process_group
+    for name in LIMITED.keys() - {"init_process_group"}:
+        if hasattr(module, name):
+            watch_limits(speaker, module, name)
 
     @functools.wraps(original)
     def init_process_group(*args: object, **kwargs: object) -> object:
@@ -521,6 +564,7 @@ def watch_groups(speaker: Speaker, module: "Any") -> None:
         result = original(*args, **kwargs)
         speaker.joined(module.get_rank())
         speaker.say("build", "end", "init_process_group", step=False)
+        speaker.gives_up_after(limit_in("init_process_group", args, kwargs))
         return result
 
     module.init_process_group = init_process_group

@@ -1080,6 +1080,37 @@ def test_a_thread_that_waits_in_a_collective_may_be_let_go_on_by_a_rank_that_wor
     assert classify(seen).kind is kind
 
 
+@pytest.mark.parametrize(
+    ("limits_s", "silence_s", "kind"),
+    [
+        ((), 9.0, Kind.HANG),
+        ((38.0,), 9.0, Kind.UNRESOLVED),
+        ((2.5, 38.0, 1800.0), 41.0, Kind.UNRESOLVED),  # an error of a time limit may be late
+        ((38.0,), 44.0, Kind.HANG),  # it is not that group
+        ((600.0,), 9.0, Kind.HANG),  # torch's own, and whoever is as patient
+    ],
+)
+def test_a_group_with_a_short_time_limit_is_a_question_and_its_error_may_be_the_answer(limits_s, silence_s, kind):
+    """Rank 0 reduces in a group of 38 s, and deals with the error; rank 1 waits for what it sends then."""
+    seen = certain(REDUCES, Seen(frames=calls("recv")))
+    first, second = seen.evidence.ranks
+    first = replace(first, limits_s=limits_s, silence_s=silence_s)
+    assert classify(replace(seen, evidence=replace(seen.evidence, ranks=(first, second)))).kind is kind
+
+
+def test_a_rank_that_sleeps_where_it_never_slept_before_has_left_the_call_of_its_stacks():
+    """Its wait in the store gave up a moment ago: what is left of the silence is a pause of the program's own."""
+    seen = certain(Seen(frames=IN_STORE), Seen(frames=calls("recv")))
+    assert classify(seen).kind is Kind.HANG
+    last = max(look.t_s for look in seen.evidence.processes)
+    processes = tuple(
+        replace(look, threads=tuple(replace(thread, **NAPS) if thread.tid == look.pid else thread for thread in look.threads))
+        if look.t_s == last and look.rank == 0 else look
+        for look in seen.evidence.processes
+    )  # fmt: skip
+    assert classify(replace(seen, evidence=replace(seen.evidence, processes=processes))).kind is Kind.UNRESOLVED
+
+
 def test_a_lock_whose_holder_waits_in_a_collective_for_a_rank_that_waits_in_another():
     """The main thread of rank 0 wants the weights' lock, its saver has it and meets rank 1, which sums gradients."""
     verdict = classify(with_a_waiting_thread(certain(IN_LOCK, REDUCES), 0, BARRIER))

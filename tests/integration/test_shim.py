@@ -49,6 +49,8 @@ def init_process_group(rank):
     global RANK
     RANK = rank
 def get_rank(): return RANK
+def new_group(ranks=None, timeout=None): return timeout
+def monitored_barrier(group=None, timeout=None): pass
 """,
 }
 
@@ -208,6 +210,21 @@ def test_the_rank_that_a_call_names_is_spoken_for_before_any_peer_is_waited_for(
     assert spoken(place, 5)[:2] == ["build begin None", "build end None"]
     rows = [json.loads(line) for line in (place / "trial" / "ranks.jsonl").read_text().splitlines()]
     assert {row["rank"] for row in rows} == {5}
+
+
+def test_a_time_limit_that_a_group_is_given_is_told_once(place):
+    limits = (
+        "import datetime, torch.distributed.distributed_c10d as c10d\n"
+        "seconds = lambda n: datetime.timedelta(seconds=n)\n"
+        "c10d.new_group([0], seconds(1))\n"  # before there is a rank: nobody waits in it yet
+        "c10d.init_process_group(5)\n"
+        "assert c10d.new_group([5], timeout=seconds(38)) == seconds(38)\n"
+        "c10d.new_group([5], seconds(38)); c10d.new_group([5]); c10d.monitored_barrier(timeout=seconds(2.5))\n"
+    )
+    run(place, limits + TRAIN + "train(1)\n")
+
+    rows = [json.loads(line) for line in (place / "trial" / "ranks.jsonl").read_text().splitlines()]
+    assert [row["seconds"] for row in rows if row["event"] == "gives_up" and row["rank"] == 5] == [38.0, 2.5]
 
 
 HELPERS = """

@@ -45,6 +45,22 @@ def test_a_process_that_took_itself_for_rank_0_gives_it_back_when_it_joins_as_an
     ranks.close()
 
 
+def test_the_time_limits_of_a_ranks_groups_are_its_own_until_it_begins_anew(tmp_path):
+    path = layout.ranks(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ranks = Ranks(tmp_path, started_s=0.0)
+    began = {"event": "started", "rank": 1, "pid": 8, "t": 1.0}
+    limits = [{"event": "gives_up", "rank": 1, "pid": 8, "t": 2.0, "seconds": seconds} for seconds in (38.0, 2.5)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in (began, *limits)))
+    ranks.read()
+    assert ranks.limits_s == {1: {38.0, 2.5}}
+    with path.open("a") as file:
+        file.write(json.dumps(began) + "\n")
+    ranks.read()
+    assert ranks.limits_s == {}
+    ranks.close()
+
+
 def test_a_rank_that_nobody_has_any_more_has_no_process(tmp_path):
     path = layout.ranks(tmp_path)
     path.parent.mkdir(parents=True, exist_ok=True)
