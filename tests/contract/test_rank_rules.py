@@ -1102,13 +1102,14 @@ def test_a_rank_that_sleeps_where_it_never_slept_before_has_left_the_call_of_its
     """Its wait in the store gave up a moment ago: what is left of the silence is a pause of the program's own."""
     seen = certain(Seen(frames=IN_STORE), Seen(frames=calls("recv")))
     assert classify(seen).kind is Kind.HANG
-    last = max(look.t_s for look in seen.evidence.processes)
-    processes = tuple(
-        replace(look, threads=tuple(replace(thread, **NAPS) if thread.tid == look.pid else thread for thread in look.threads))
-        if look.t_s == last and look.rank == 0 else look
-        for look in seen.evidence.processes
-    )  # fmt: skip
-    assert classify(replace(seen, evidence=replace(seen.evidence, processes=processes))).kind is Kind.UNRESOLVED
+    last_s = max(look.t_s for look in seen.evidence.processes)
+    processes: list[Any] = []
+    for look in seen.evidence.processes:
+        if look.t_s == last_s and look.rank == 0:
+            threads = tuple(replace(one, **NAPS) if one.tid == look.pid else one for one in look.threads)
+            look = replace(look, threads=threads)
+        processes.append(look)
+    assert classify(replace(seen, evidence=replace(seen.evidence, processes=tuple(processes)))).kind is Kind.UNRESOLVED
 
 
 def test_a_lock_whose_holder_waits_in_a_collective_for_a_rank_that_waits_in_another():
