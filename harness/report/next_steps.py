@@ -14,7 +14,7 @@ from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
-from harness.core.verdict import FAILURES, Confidence, Kind
+from harness.core.verdict import FAILURES, Confidence, Kind, signature_names
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
@@ -257,6 +257,8 @@ def _look_closer(findings: Findings, place: str) -> NextStep | None:
         evidence = "its stacks are" if hangs else "the traceback is"
         return NextStep(text=f"Look at {place}; {evidence} in Evidence, trial {number}.")
     where = "the function that waits" if hangs else "the line where it ended"
+    if not hangs and not signature_names(subject.verdict.signature):
+        where = "what it printed last: it ended without a traceback"
     return NextStep(text=f"Look at {where} (Evidence, trial {number}).")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, is_stdlib, python_frames, same_frames, telling_frame
 from harness.reading.places import where
 from harness.report.clean import clean
@@ -19,15 +20,21 @@ WIDEST = 160
 """Characters of a frame that are shown."""
 
 
+ENDED_BY_ITSELF = frozenset({Kind.CRASH, Kind.OOM, Kind.NONFINITE})
+"""Of these an exception has the line, or nothing has."""
+
+
 def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     """The stack sample that the verdict cites, of the rank that it names and with native frames if there is one.
 
     Of several processes of a rank the one that it cites first: the worker, rather than the rank that waits for it.
-    Where it cites none, the last sample of a rank.
+    Where it cites none, the last sample of a rank; but none where the trial ended by itself, for it has gone on since.
     """
     by_id = {sample.id: sample for sample in evidence.stacks}
-    cited = [by_id[id] for id in verdict.cites if id in by_id] or _last_working(evidence)
-    of_rank = [sample for sample in cited if sample.rank == verdict.rank] or cited
+    cited = [by_id[id] for id in verdict.cites if id in by_id]
+    of_rank = [sample for sample in cited if sample.rank == verdict.rank]
+    if verdict.kind not in ENDED_BY_ITSELF:
+        of_rank = of_rank or cited or _last_working(evidence)
     of_process = [sample for sample in of_rank if sample.pid == of_rank[0].pid]
     return max(of_process, key=lambda sample: (sample.native, sample.t_s), default=None)
 

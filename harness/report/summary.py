@@ -10,9 +10,9 @@ from harness.core.boundary import Finding
 from harness.core.errors import StoreError
 from harness.core.point import assignment
 from harness.core.ports import Block
-from harness.core.verdict import FAILURES
+from harness.core.verdict import FAILURES, signature_names
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
-from harness.report.stacks import deciding_stack
+from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
 from harness.store.run_store import read_evidence
@@ -206,11 +206,17 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     result = evidence.result_of(record.verdict.rank)
     if record.verdict.kind in FAILURES and result is not None and result.traceback:
         return last_line(result.traceback)
+    is_one = not evidence.ranks  # of several, a traceback in the output may be their launcher's
+    if is_one and record.verdict.kind in ENDED_BY_ITSELF and signature_names(record.verdict.signature):
+        for log in evidence.logs:
+            if log.id in record.verdict.cites and traceback_frames(log.text):
+                return last_line(log.text)
     frame = _waiting_frame(record, evidence)
     if frame is not None:
         return PlaceToLook.at(frame.function, frame.file, frame.line)
     phase = record.verdict.phase
-    return PlaceToLook(text=f"no stack was taken; it was in {phase}" if phase else "no stack was taken")
+    why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
+    return PlaceToLook(text=f"{why}; it was in {phase}" if phase else why)
 
 
 def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:

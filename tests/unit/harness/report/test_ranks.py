@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSample, RasReport
-from harness.core.evidence import Frame, Heartbeat, RankFacts, WorkerResult
+from harness.core.evidence import Frame, Heartbeat, LogTail, RankFacts, WorkerResult
 from harness.core.verdict import Kind
 from harness.report import one
 from harness.report.build import build
@@ -84,6 +84,27 @@ def test_the_line_is_that_of_the_worker_cited_first_not_of_the_rank_that_waits_f
     both = dataclasses.replace(evidence, stacks=(worker, rank), ranks=evidence.ranks[:1])
     verdict = dataclasses.replace(record.verdict, kind=Kind.HANG, rank=0, cites=("stack-9", rank.id))
     assert place_in(dataclasses.replace(record, verdict=verdict), both).brief == "next_batch (data.py:7)"
+
+
+def test_a_stack_from_before_it_ended_by_itself_is_no_line_to_look_at(parts):
+    """It was looked at while it loaded, trained for a while, and left with a status of its own."""
+    record, evidence = two_ranks(parts)
+    verdict = dataclasses.replace(record.verdict, kind=Kind.CRASH, rank=None, cites=("exit",), phase="output")
+    crashed = dataclasses.replace(record, verdict=dataclasses.replace(verdict, signature="CRASH exit-3"))
+    place = place_in(crashed, evidence)
+    assert (place.is_line, place.text) == (False, "it ended without a traceback; it was in output")
+
+    printed = LogTail(id="log-1", stream="stderr", text=CHILD, size_bytes=len(CHILD))
+    evidence = dataclasses.replace(evidence, logs=(printed,), ranks=())
+    of_child = dataclasses.replace(verdict, cites=("exit", "log-1"), signature="CRASH exit-1: load.load")
+    assert place_in(dataclasses.replace(record, verdict=of_child), evidence).brief == "load (load.py:7)"
+
+
+CHILD = """Traceback (most recent call last):
+  File "/home/me/load.py", line 7, in load
+    raise Missing(path)
+load.Missing: a.bin
+"""
 
 
 def test_of_a_program_without_ranks_the_process_is_placed_whose_stack_decides_and_no_bystander(make_run, parts):
