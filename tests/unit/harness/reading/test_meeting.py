@@ -25,6 +25,11 @@ STEP = python("step")
 ENGINE = python("_engine_run_backward", f"{SITE}/torch/autograd/graph.py")
 DDP = python("DistributedDataParallel._pre_forward", f"{SITE}/torch/nn/parallel/distributed.py")
 
+TIMED = (
+    native("c10d::(anonymous namespace)::CudaTimer::measureDifference"),
+    native("c10d::Logger::set_runtime_stats_and_log"),
+)
+
 
 def thread(*frames: Frame) -> ThreadStack:
     return ThreadStack(tid=1, name="MainThread", frames=frames)
@@ -40,6 +45,8 @@ def thread(*frames: Frame) -> ThreadStack:
         ((*WORK_WAIT, native("c10d::Reducer::rebuild_buckets"), DDP, STEP), "collective", "DDP's agreement on buckets"),
         ((native("gloo::transport::tcp::UnboundBuffer::waitRecv"), DDP, STEP), "collective", "a collective"),
         ((python("DistributedDataParallel._pre_forward", DDP.file), STEP), "collective", "DDP's agreement on buckets"),
+        # DDP times its own passes now and then: it waits for an event of its GPU, and for no bucket.
+        ((native("cudaEventSynchronize"), *TIMED, DDP, STEP), "gpu", "its GPU"),
         ((python("recv", C10D), STEP), "pair", "recv"),
         ((native("cuStreamSynchronize"), STEP), "gpu", "its GPU"),
         ((python("init_process_group", C10D), python("joined"), STEP), "collective", "init_process_group"),
