@@ -15,6 +15,7 @@ from harness.conduct import Parts
 from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
+from harness.core.record import BUDGET_USED_UP
 from harness.core.trial import DENSE
 from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
@@ -128,7 +129,7 @@ class Campaign:
             self._replay()
             self.earlier = self._look_back()
             self._search()
-            ended = self.surprise or ("budget used up" if self._unfinished() else "answered")
+            ended = self.surprise or (BUDGET_USED_UP if self._unfinished() else "answered")
         except (Interrupted, KeyboardInterrupt):
             ended = "interrupted"
         answer = self.conclude()

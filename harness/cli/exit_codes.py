@@ -33,13 +33,14 @@ def of_search(findings: Findings) -> ExitCode:
     """Of a matrix, or of a search in it."""
     from harness.core.campaign import Task
     from harness.core.cause import MinimiseFinding
+    from harness.core.record import BUDGET_USED_UP
 
     run, answer = findings.run, findings.run.answer
     if run.ended == "interrupted" or answer is None:
         return ExitCode.INTERRUPTED if run.ended == "interrupted" else ExitCode.BUDGET
     if run.spec.task is Task.CELLS and answer.surprises:
         return ExitCode.FINDINGS
-    if run.ended == "budget used up":
+    if run.ended == BUDGET_USED_UP:
         return ExitCode.BUDGET
     if answer.minimised is not None:
         if answer.minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):

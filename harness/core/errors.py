@@ -38,6 +38,12 @@ class NoSearchError(SpecError):
     help = "See its axes, cells and searches with: nsa-harness matrix show FILE"
 
 
+class ResumeError(SpecError):
+    """An option that a run cannot be taken up with."""
+
+    help = "Leave it out, or leave --resume out and begin a new run. --max-trials and --budget may be given anew."
+
+
 class NoSecretError(SpecError):
     """A secret that a run's trials were given, and that nothing here still has."""
 

@@ -14,6 +14,7 @@ from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
+from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
@@ -41,7 +42,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     if is_open and findings.is_single:
         return (NextStep(text="Run it again: this run did not come to its end.", command=run.argv),)
     if is_open and run.directory:
-        return (NextStep(text="Continue; finished trials are not run again.", command=resume(findings)),)
+        return (go_on(findings),)
     if findings.is_line:
         return next_along(findings)
     steps = [
@@ -90,11 +91,49 @@ def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep
             ]
 
 
-def resume(findings: Findings) -> tuple[str, ...]:
-    """The command that continues this run."""
+def go_on(findings: Findings) -> NextStep:
+    """How to continue this run; where it has spent what it may, with twice as much of that."""
     run = findings.run
+    text, more = "Continue; finished trials are not run again.", ()
+    if run.ended == BUDGET_USED_UP:
+        if _gpu_seconds_are_spent(run):
+            return _more_gpu_seconds(findings)
+        limit, more = _twice(run)
+        text = f"Continue with twice the limit of {limit}; finished trials are not run again."
     verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
-    return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
+    return NextStep(
+        text=text, command=Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id))).argv
+    )
+
+
+def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Which limit a run has reached, in words, and the options that double it."""
+    effort = run.spec.matrix.effort
+    limits: list[str] = []
+    options: list[tuple[str, str]] = []
+    if effort.max_seconds is not None and run.spent_s >= effort.max_seconds:
+        limits.append(f"{effort.max_seconds:g} s")
+        options.append(("--budget", f"{math.ceil(2 * max(effort.max_seconds, run.spent_s))}s"))
+    if len(run.own) >= effort.max_trials or not limits:
+        limits.append(f"{effort.max_trials} trials")
+        options.append(("--max-trials", str(2 * max(effort.max_trials, len(run.own)))))
+    return " and of ".join(limits), tuple(options)
+
+
+def _gpu_seconds_are_spent(run: Run) -> bool:
+    most = run.spec.matrix.gpu_seconds
+    return most is not None and run.answer is not None and run.answer.gpu_seconds >= most
+
+
+def _more_gpu_seconds(findings: Findings) -> NextStep:
+    """The GPU-seconds of a matrix are its file's to allow."""
+    run = findings.run
+    text = (
+        f"Allow more than {run.spec.matrix.gpu_seconds:g} GPU-seconds in {run.spec.file} and run it again; "
+        f"with --reuse the finished trials count."
+    )
+    command = () if run.invocation is None else run.invocation.without("--fresh").having("--reuse").argv
+    return NextStep(text=text, command=command)
 
 
 def reproduce(findings: Findings) -> tuple[str, ...]:
