@@ -15,7 +15,7 @@ from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
-from harness.core.verdict import FAILURES, Confidence, Kind
+from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
@@ -46,6 +46,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     if findings.is_line:
         return next_along(findings)
     steps = [
+        _put_right(findings),
         _look_closer(findings, place),
         _instead(findings),
         _slow(findings),
@@ -57,6 +58,24 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     return tuple(filter(None, steps))
 
 
+def _put_right(findings: Findings) -> NextStep | None:
+    """Where a cell never started up to its last trial: nothing else is worth a trial before it does."""
+    last = {record.trial.point: record for record in findings.run.own}
+    for record in last.values():
+        step = never_started(findings.run, record)
+        if step is not None:
+            return step
+    return None
+
+
+def never_started(run: Run, record: TrialRecord) -> NextStep | None:
+    """What to do about a trial that never started; None for any other."""
+    if record.verdict.cause != NEVER_STARTED:
+        return None
+    why = record.outcome.why or "no reason was given"
+    return NextStep(text=f"Put right what keeps it from starting ({why}), then run it again.", command=run.argv)
+
+
 def next_along(findings: Findings) -> tuple[NextStep, ...]:
     """What would decide most for a threshold search, first."""
     run = findings.run
@@ -65,7 +84,7 @@ def next_along(findings: Findings) -> tuple[NextStep, ...]:
         return (NextStep(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file
-    return tuple(filter(None, _for(findings, boundary, ours=ours)))
+    return tuple(filter(None, [_put_right(findings), *_for(findings, boundary, ours=ours)]))
 
 
 def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep | None]:

@@ -11,6 +11,7 @@ import pytest
 from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
+from harness.cli.exit_codes import ExitCode, of_search
 from harness.cli.journal_text import status_lines
 from harness.cli.taken_up import allowance_of
 from harness.conduct import Conducted, Parts
@@ -324,3 +325,23 @@ def test_what_would_ask_another_question_is_refused_beside_resume(world: World):
         allowed(world, ("--max-trials", "3"), max_trials=3)
     with pytest.raises(ResumeError, match="counts all of the run, which has spent"):
         allowed(world, ("--budget", "1s"), budget=1.0)
+
+
+def never_starts(trial: Trial) -> Conducted:
+    return conducted(Kind.INFRA, cause="never-started", ending=Ending.NEVER_STARTED, exit=None, why="gone is not there")
+
+
+def test_what_never_started_in_three_trials_is_not_started_again(world: World):
+    world.script = never_starts
+    run = world.ask()
+    assert (len(world.ran), run.ended, run.boundary.finding) == (3, "answered", Finding.INCONCLUSIVE)
+    assert next_steps(Findings(run=run))[0].text.startswith("Put right what keeps it from starting (gone is not there)")
+    assert of_search(Findings(run=run)) == ExitCode.INFRA
+
+
+def test_a_trial_that_starts_again_after_one_that_did_not_goes_on(world: World):
+    healthy = hangs_from(4)
+    world.script = lambda trial: never_starts(trial) if len(world.ran) % 3 == 1 else healthy(trial)
+    run = world.ask()
+    assert run.boundary.first_bad == 4
+    assert not next_steps(Findings(run=run))[0].text.startswith("Put right")
