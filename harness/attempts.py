@@ -59,6 +59,7 @@ class Attempts:
         self.examine = examine
         self._number = len(store.records())
         self._began_s = parts.clock.now()
+        self._before_s = store.run().seconds
 
     def run(self, trial: Trial, *, reason: str) -> TrialRecord:
         """Run ``trial`` to its end and keep everything about it.
@@ -104,10 +105,10 @@ class Attempts:
         return self.parts.clock.now() - self._began_s
 
     def spent(self, effort: Effort, *, running: int = 0) -> str:
-        """Which limit of ``effort`` is used up, ``running`` trials counted in, in words; empty while none is."""
+        """Which limit of ``effort`` the run has used up, ``running`` trials counted in; empty while none is."""
         if len(self.store.records()) + running >= effort.max_trials:
             return f"the limit of {effort.max_trials} trials"
-        if effort.max_seconds is not None and self.seconds >= effort.max_seconds:
+        if effort.max_seconds is not None and self._before_s + self.seconds >= effort.max_seconds:
             return f"the limit of {effort.max_seconds:g} s"
         return ""
 

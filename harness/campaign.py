@@ -15,6 +15,7 @@ from harness.conduct import Parts
 from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
+from harness.core.record import BUDGET_USED_UP
 from harness.core.trial import DENSE
 from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
@@ -25,6 +26,7 @@ from harness.plan.cells import CellPlanner
 from harness.plan.leases import Leases
 from harness.plan.predict_cell import guess_cell, predict_cell
 from harness.plan.queue import Queue
+from harness.plan.starts import Starts
 from harness.search.along import Along
 from harness.search.cell_status import cell_status, in_force
 from harness.search.controls import next_control, with_controls
@@ -116,7 +118,7 @@ class Campaign:
             Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
         )
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
-        self.earlier = Earlier()
+        self.earlier, self.starts = Earlier(), Starts()
         self.names: dict[str, tuple[str, ...]] = {}
         self.ran: dict[str, str] = {}
         self.predicted_s: dict[Point, float] = {}
@@ -128,7 +130,7 @@ class Campaign:
             self._replay()
             self.earlier = self._look_back()
             self._search()
-            ended = self.surprise or ("budget used up" if self._unfinished() else "answered")
+            ended = self.surprise or (BUDGET_USED_UP if self._unfinished() else "answered")
         except (Interrupted, KeyboardInterrupt):
             ended = "interrupted"
         answer = self.conclude()
@@ -276,6 +278,7 @@ class Campaign:
 
     def _take_in(self, record: TrialRecord) -> TrialRecord:
         self._remember(record, self.store.read_evidence(record.trial.key))
+        self.starts.note(record)
         return record
 
     def _planned(self, request: CellRequest) -> Trial | None:
@@ -284,6 +287,8 @@ class Campaign:
             trial = self.planner.trial(request)
         except SpecError as error:
             return self._say(request.cell, by="the trainer", why=str(error))
+        if why := self.starts.why_not(trial):
+            return self._say(request.cell, by="earlier trials", why=why)
         limits = self.matrix.limits_at(request.cell)
         # With dense attention a trial says nothing of how long one without takes.
         is_dense = trial.control == DENSE

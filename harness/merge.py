@@ -42,9 +42,9 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
             spec = history.question
             if spec.task is not Task.CELLS:
                 raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
-            question = replace(spec, cells=())
+            question = replace(history.asked, cells=())
             for group in groups:
-                if replace(group[0].question, cells=()) == question:
+                if replace(group[0].asked, cells=()) == question:
                     group.append(history)
                     break
             else:

@@ -9,6 +9,7 @@ from harness.core.campaign import Override
 from harness.core.codec import from_json
 from harness.core.point import Point
 from harness.core.record import TrialRecord
+from harness.core.spec import Allowance
 from harness.core.trial import control_of
 from harness.search.hearing import Hearing
 from harness.search.own_command import AGAIN
@@ -66,12 +67,15 @@ def replay(run_dir: Path) -> Replayed:
         StoreError: it is not a run directory, or its journal cannot be read.
     """
     history = History.read(run_dir)
-    question = _beyond(history.question, history.reused())
+    question = _beyond(history.asked, history.reused())
     lines, _ = read_lines(run_dir)
     played = Replayed(search=strategy_of(question))
     hearing = _hearing(question, played.search)
     for line in lines:
         match line.event:
+            case "header" if "allowance" in line.data:
+                question = question.within(from_json(Allowance, line.data["allowance"]))
+                hearing = _anew(played, question)
             case "decision":
                 played.steps.append(_step(line.number, line.data, played.search))
             case "record" | "reuse" | "said":
@@ -79,14 +83,20 @@ def replay(run_dir: Path) -> Replayed:
                 played.facts.append(fact)
                 hearing.hear(fact)
             case "undo":
-                facts = played.facts[: -int(line.data["count"])]
-                played.search, played.facts = strategy_of(question), facts
-                hearing = _hearing(question, played.search)
-                for fact in facts:
-                    hearing.hear(fact)
+                played.facts = played.facts[: -int(line.data["count"])]
+                hearing = _anew(played, question)
             case _:
                 pass
     return played
+
+
+def _anew(played: Replayed, question: CampaignSpec) -> Hearing:
+    """A fresh search for ``question`` that has heard the facts so far."""
+    played.search = strategy_of(question)
+    hearing = _hearing(question, played.search)
+    for fact in played.facts:
+        hearing.hear(fact)
+    return hearing
 
 
 def foreseen(question: CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:

@@ -15,6 +15,7 @@ from harness.core.trial import NEVER_S, Budget, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Kind
 from harness.plan.budget import budget
 from harness.plan.predict import INSIDE
+from harness.plan.starts import Starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,11 +105,15 @@ class Solo:
         )
 
     def run(self) -> str:
-        """Run it as often as asked, or until it fails; how it ended: ``answered`` or ``interrupted``."""
-        ended = "answered"
+        """Run it as often as asked, until it fails or never starts; how it ended: ``answered`` or ``interrupted``."""
+        ended, starts = "answered", Starts()
         try:
             for repeat in range(self.matrix.passes):
-                record = self.attempts.run(self.trial(repeat), reason=f"run {repeat + 1} of {self.matrix.passes}")
+                trial = self.trial(repeat)
+                if starts.why_not(trial):
+                    break
+                record = self.attempts.run(trial, reason=f"run {repeat + 1} of {self.matrix.passes}")
+                starts.note(record)
                 if self.until_fail and _answer(record.verdict) is Answer.BAD:
                     break
         except (Interrupted, KeyboardInterrupt):

@@ -48,14 +48,18 @@ def run_of(
     ctx: click.Context, settings: Settings, options: Mapping[str, Any], question: Callable[[Settings], CampaignSpec]
 ) -> Run:
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
+    from harness.cli.startable import prove_programs
+    from harness.cli.taken_up import allowance_of
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore, find_run
+    from harness.store.run_store import RunStore, find_run, read_run
 
     jobs, on = options["jobs"], On.of(options)
     if options["resume"]:
+        run_dir = find_run(settings.runs, options["resume"])
         with RunStore.open(
-            find_run(settings.runs, options["resume"]),
+            run_dir,
+            allowance=allowance_of(read_run(run_dir), ctx.meta[INVOCATION], options),
             clock=WallClock(),
             machine=describe(),
             code=code_fingerprint(),
@@ -63,7 +67,9 @@ def run_of(
         ) as store:
             store.recall(dict(settings.whole_env))
             return conduct(settings, store, jobs=jobs, on=on)
-    with new_run(settings, question(settings), invocation=ctx.meta[INVOCATION]) as store:
+    spec = question(settings)
+    prove_programs(settings, spec.matrix, is_elsewhere=bool(on.engine))
+    with new_run(settings, spec, invocation=ctx.meta[INVOCATION]) as store:
         return conduct(settings, store, jobs=jobs, on=on)
 
 

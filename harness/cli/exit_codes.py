@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary
+    from harness.core.cause import Minimised
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
 
@@ -32,25 +33,38 @@ class ExitCode(IntEnum):
 def of_search(findings: Findings) -> ExitCode:
     """Of a matrix, or of a search in it."""
     from harness.core.campaign import Task
-    from harness.core.cause import MinimiseFinding
+    from harness.core.record import BUDGET_USED_UP
+    from harness.core.verdict import Kind
 
     run, answer = findings.run, findings.run.answer
     if run.ended == "interrupted" or answer is None:
         return ExitCode.INTERRUPTED if run.ended == "interrupted" else ExitCode.BUDGET
     if run.spec.task is Task.CELLS and answer.surprises:
         return ExitCode.FINDINGS
-    if run.ended == "budget used up":
+    if run.ended == BUDGET_USED_UP:
         return ExitCode.BUDGET
+    if findings.kinds == {Kind.INFRA}:
+        return ExitCode.INFRA
     if answer.minimised is not None:
-        if answer.minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):
-            return ExitCode.BASELINE
-        sure = answer.minimised.causes and all(cause.certified for cause in answer.minimised.causes)
-        return ExitCode.OK if sure else ExitCode.FINDINGS
+        return _of_causes(findings, answer.minimised)
     if answer.boundary is not None:
         return _of_boundary(findings, answer.boundary)
     if answer.explored is not None:
         return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
     return _of_cells(findings)
+
+
+def _of_causes(findings: Findings, minimised: Minimised) -> ExitCode:
+    from harness.core.cause import MinimiseFinding
+    from harness.core.verdict import Kind
+
+    if minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):
+        return ExitCode.BASELINE
+    causes = minimised.causes
+    if not causes and Kind.INFRA in findings.kinds:
+        return ExitCode.INFRA
+    sure = causes and all(cause.certified for cause in causes)
+    return ExitCode.OK if sure else ExitCode.FINDINGS
 
 
 def _of_cells(findings: Findings) -> ExitCode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from harness.core.campaign import Override, Task
 from harness.core.codec import from_json
 from harness.core.point import Point
+from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import Answer
 from harness.replay import replay
+from harness.report.findings import Findings
+from harness.report.next_steps import go_on
 from harness.report.tried import grouped, verdict_counts
 from harness.store.history import History, read_lines
 
@@ -47,6 +51,9 @@ def status_lines(run_dir: Path) -> list[str]:
         lines.append(f"of earlier runs: {len(history.reused())} trials")
     running = history.started_not_finished()
     lines += [f"begun and not ended: {name_of(question, trial.point)}" for trial in running]
+    if run.ended == BUDGET_USED_UP:
+        step = go_on(Findings(run=run))
+        return [*lines, f"next: {step.text}", *([f"  {shlex.join(step.command)}"] if step.command else [])]
     request = played.search.ask()
     if request is None:
         return [*lines, "next: nothing; every question is answered"]

@@ -63,8 +63,10 @@ SOUGHT = (
 )
 
 SHARED = (
-    click.option("--budget", type=DURATION, help="End after this time, with a partial report."),
-    click.option("--max-trials", type=click.IntRange(min=1), help="End after this many (default: 200)."),
+    click.option("--budget", type=DURATION, help="End after this time, with a partial report; a resumed run in all."),
+    click.option(
+        "--max-trials", type=click.IntRange(min=1), help="End after so many (default: 200); a resumed run in all."
+    ),
     click.option("--jobs", type=click.IntRange(min=1), help="Trials at once (default: what the GPUs allow, else 1)."),
     click.option(
         "--executor",
@@ -81,7 +83,7 @@ SHARED = (
         flag_value="latest",
         metavar="[RUN]",
         shell_complete=complete.runs,
-        help="Continue the last run, or RUN.",
+        help="Continue the last run, or RUN; --max-trials and --budget may be new.",
     ),
     click.option("--reuse/--fresh", default=None, help=REUSE),
     NEW_RUNS,

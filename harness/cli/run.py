@@ -40,7 +40,7 @@ for some five seconds, and then ended; a second Ctrl-C ends it at once.
 Exit codes:
   0    it passed, every time
   1    it failed: hang, crash, out of memory, not finite, missed --success
-  2    wrong use
+  2    wrong use, or no such program
   3    inconclusive: a limit ran out while it progressed, or no proof
   6    the machine was in the way, or it could not be started
   130  interrupted
@@ -82,7 +82,8 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     evidence, usually within ten seconds; stacks of all ranks are taken before anything is ended.
     """
     from harness.cli.exit_codes import of_program
-    from harness.cli.foreign import settings_of
+    from harness.cli.foreign import settings_of, variables
+    from harness.cli.startable import prove_program
     from harness.cli.wiring import new_run
     from harness.report.findings import Findings
     from harness.settings import Settings
@@ -94,6 +95,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
         options["repeat"] = MOST_RUNS
     settings = Settings.read(runs=options["runs"])
     config = ScriptTarget(python="").config(settings_of(command, options))
+    prove_program(settings, config, env=variables(options["env"]), is_elsewhere=bool(options["on"]))
     with new_run(settings, _question(command, options), invocation=ctx.meta[INVOCATION]) as store:
         _conduct(settings, store, config, options)
         _conclude(store, as_json=options["as_json"])

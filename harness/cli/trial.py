@@ -10,6 +10,7 @@ from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial
 from harness.cli.failures import tell
 from harness.cli.foreign import RepeatableCommand
 from harness.cli.matrix_options import shared
+from harness.core.errors import NoProgramError
 
 EPILOG = """\b
 Examples:
@@ -44,7 +45,8 @@ class _NeverBad:
             raise Misuse(error.format_message(), error.ctx) from error
         ours = (click.ClickException, click.exceptions.Exit, click.Abort)
         if isinstance(error, Exception) and not isinstance(error, ours):
-            raise SystemExit(SKIP if tell(error) is ExitCode.INFRA else ABORT)
+            is_in_the_way = tell(error) is ExitCode.INFRA or isinstance(error, NoProgramError)  # a commit may lack it
+            raise SystemExit(SKIP if is_in_the_way else ABORT)
 
 
 class BisectRunCommand(RepeatableCommand):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from harness.core.boundary import Boundary, ScalingFit
@@ -11,7 +11,7 @@ from harness.core.errors import SpecError
 from harness.core.matrix import DEFAULT_EFFORT, LEARNED, Matrix
 from harness.core.point import Axis, Point, Value
 from harness.core.space import Bundle, Factor, Space
-from harness.core.spec import Effort, Limits
+from harness.core.spec import Allowance, Effort, Limits
 from harness.core.success import PASSES, Success
 from harness.core.trial import ATTENTION, DENSE, NO_FAULT, Fault
 from harness.core.verdict import Answer, Kind
@@ -86,6 +86,10 @@ class CampaignSpec:
         is_elsewhere = bundle.commit is not None or bundle.python is not None
         has_dense = self.line.path == ATTENTION or dict(bundle.config).get(ATTENTION) == DENSE
         return "" if is_elsewhere or has_dense else DENSE
+
+    def within(self, allowance: Allowance) -> CampaignSpec:
+        """The same question, which may spend ``allowance``."""
+        return replace(self, matrix=replace(self.matrix, effort=allowance.of(self.matrix.effort)))
 
     def at(self, value: Value) -> Point:
         """The cell of a threshold search at ``value``."""

@@ -26,6 +26,12 @@ class CommandError(SpecError):
     help = "See examples with --help; all of it stands in docs/any-program.md."
 
 
+class NoProgramError(CommandError):
+    """A program behind ``--`` that cannot be started on this machine."""
+
+    help = "Nothing was run. Behind -- stands what a shell would start: a name on PATH, or the path of a program."
+
+
 class FileError(SpecError):
     """A question or matrix file that cannot be read, or does not make sense at the line that it names."""
 
@@ -36,6 +42,12 @@ class NoSearchError(SpecError):
     """A search that a matrix file does not have."""
 
     help = "See its axes, cells and searches with: nsa-harness matrix show FILE"
+
+
+class ResumeError(SpecError):
+    """An option that a run cannot be taken up with."""
+
+    help = "Leave it out, or leave --resume out and begin a new run. --max-trials and --budget may be given anew."
 
 
 class NoSecretError(SpecError):

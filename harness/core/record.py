@@ -13,6 +13,9 @@ from harness.core.point import Axis
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Verdict
 
+BUDGET_USED_UP = "budget used up"
+"""How a run ended that has spent what it may."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
@@ -86,6 +89,11 @@ class Run:
     def is_whole(self) -> bool:
         """Whether it came to its end: neither interrupted, nor stopped by its budget or by a surprise."""
         return self.ended in ("answered", "finished")
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that count against its budget: of its sessions, or of its trials where those ran side by side."""
+        return max(self.seconds, sum(record.outcome.duration_s for record in self.own))
 
     @property
     def own(self) -> tuple[TrialRecord, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +59,23 @@ class Effort:
         seconds = tuple(paid)
         limits = {field.name: getattr(self, field.name) for field in fields(Effort)}
         return EffortBeyond(**limits, paid_trials=len(seconds), paid_seconds=sum(seconds)) if seconds else self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a run that is taken up again may spend in all, where that is not what it was begun with.
+
+    ``options`` are the same as the words to type.
+    """
+
+    max_trials: int | None = None
+    max_seconds: float | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    def of(self, effort: Effort) -> Effort:
+        """``effort`` with these limits in place of its own."""
+        limits = {"max_trials": self.max_trials, "max_seconds": self.max_seconds}
+        return replace(effort, **{name: limit for name, limit in limits.items() if limit is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,10 @@ class Answer(StrEnum):
     UNRESOLVED = "unresolved"
 
 
+NEVER_STARTED = "never-started"
+"""The cause of a trial whose program could not be started."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
     """Another cause that the evidence does not exclude, or the chosen one among several: what would decide.

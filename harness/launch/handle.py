@@ -18,6 +18,7 @@ from harness.core.errors import LaunchError, NoAnswerError, SpoiledError, StoreE
 from harness.core.outcome import Cleanup, Exit
 from harness.core.ports import ProcessRef
 from harness.launch import cgroup, leftovers, procs
+from harness.launch.program import why_not_startable
 from harness.launch.reap import end_tree
 from harness.store import layout
 
@@ -143,7 +144,7 @@ def begin(
     answer = json.loads(line)
     if "failed" in answer:
         control.close()
-        raise LaunchError(f"cannot start {entry or command.argv[0]!r}: {answer['failed']}")
+        raise LaunchError(_why_never(command, entry, failed=answer["failed"]))
     if "pid" not in answer or len(descriptors) != len(DESCRIPTORS):
         control.close()
         for descriptor in descriptors:
@@ -152,6 +153,16 @@ def begin(
     return SupervisedHandle(
         control, answer, descriptors=descriptors, token=token, before=before, clock=clock, place=folder, unread=rest
     )
+
+
+def _why_never(command: Command, entry: str | None, *, failed: str) -> str:
+    """Why ``command`` did not start: in the words of who typed it, where that shows; else as the system said it."""
+    why = ""
+    if entry is None:
+        why = why_not_startable(
+            command.argv[0], path=dict(command.env).get("PATH"), directory=command.directory or str(Path.cwd())
+        )
+    return why or f"cannot start {entry or command.argv[0]!r}: {failed}"
 
 
 def _output_files(folder: Path, stream: str) -> tuple[str, str]:

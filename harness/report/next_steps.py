@@ -14,7 +14,8 @@ from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
-from harness.core.verdict import FAILURES, Confidence, Kind, signature_names
+from harness.core.record import BUDGET_USED_UP
+from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
@@ -41,10 +42,11 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     if is_open and findings.is_single:
         return (NextStep(text="Run it again: this run did not come to its end.", command=run.argv),)
     if is_open and run.directory:
-        return (NextStep(text="Continue; finished trials are not run again.", command=resume(findings)),)
+        return (go_on(findings),)
     if findings.is_line:
         return next_along(findings)
     steps = [
+        _put_right(findings),
         _look_closer(findings, place),
         _instead(findings),
         _slow(findings),
@@ -56,6 +58,24 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     return tuple(filter(None, steps))
 
 
+def _put_right(findings: Findings) -> NextStep | None:
+    """Where a cell never started up to its last trial: nothing else is worth a trial before it does."""
+    last = {record.trial.point: record for record in findings.run.own}
+    for record in last.values():
+        step = never_started(findings.run, record)
+        if step is not None:
+            return step
+    return None
+
+
+def never_started(run: Run, record: TrialRecord) -> NextStep | None:
+    """What to do about a trial that never started; None for any other."""
+    if record.verdict.cause != NEVER_STARTED:
+        return None
+    why = record.outcome.why or "no reason was given"
+    return NextStep(text=f"Put right what keeps it from starting ({why}), then run it again.", command=run.argv)
+
+
 def next_along(findings: Findings) -> tuple[NextStep, ...]:
     """What would decide most for a threshold search, first."""
     run = findings.run
@@ -64,7 +84,7 @@ def next_along(findings: Findings) -> tuple[NextStep, ...]:
         return (NextStep(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file
-    return tuple(filter(None, _for(findings, boundary, ours=ours)))
+    return tuple(filter(None, [_put_right(findings), *_for(findings, boundary, ours=ours)]))
 
 
 def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep | None]:
@@ -90,11 +110,49 @@ def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep
             ]
 
 
-def resume(findings: Findings) -> tuple[str, ...]:
-    """The command that continues this run."""
+def go_on(findings: Findings) -> NextStep:
+    """How to continue this run; where it has spent what it may, with twice as much of that."""
     run = findings.run
+    text, more = "Continue; finished trials are not run again.", ()
+    if run.ended == BUDGET_USED_UP:
+        if _gpu_seconds_are_spent(run):
+            return _more_gpu_seconds(findings)
+        limit, more = _twice(run)
+        text = f"Continue with twice the limit of {limit}; finished trials are not run again."
     verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
-    return Invocation(verb=verb, options=(("--resume", run.directory or run.id),)).argv
+    return NextStep(
+        text=text, command=Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id))).argv
+    )
+
+
+def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Which limit a run has reached, in words, and the options that double it."""
+    effort = run.spec.matrix.effort
+    limits: list[str] = []
+    options: list[tuple[str, str]] = []
+    if effort.max_seconds is not None and run.spent_s >= effort.max_seconds:
+        limits.append(f"{effort.max_seconds:g} s")
+        options.append(("--budget", f"{math.ceil(2 * max(effort.max_seconds, run.spent_s))}s"))
+    if len(run.own) >= effort.max_trials or not limits:
+        limits.append(f"{effort.max_trials} trials")
+        options.append(("--max-trials", str(2 * max(effort.max_trials, len(run.own)))))
+    return " and of ".join(limits), tuple(options)
+
+
+def _gpu_seconds_are_spent(run: Run) -> bool:
+    most = run.spec.matrix.gpu_seconds
+    return most is not None and run.answer is not None and run.answer.gpu_seconds >= most
+
+
+def _more_gpu_seconds(findings: Findings) -> NextStep:
+    """The GPU-seconds of a matrix are its file's to allow."""
+    run = findings.run
+    text = (
+        f"Allow more than {run.spec.matrix.gpu_seconds:g} GPU-seconds in {run.spec.file} and run it again; "
+        f"with --reuse the finished trials count."
+    )
+    command = () if run.invocation is None else run.invocation.without("--fresh").having("--reuse").argv
+    return NextStep(text=text, command=command)
 
 
 def reproduce(findings: Findings) -> tuple[str, ...]:

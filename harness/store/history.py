@@ -12,6 +12,7 @@ from harness.core.codec import from_json
 from harness.core.errors import DamagedError, JournalError, SpecError, StoreError
 from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
 from harness.core.record import Machine, Run, TrialRecord
+from harness.core.spec import Allowance
 from harness.core.trial import Trial
 from harness.store import journal, layout, upgrade
 from harness.store.files import read_object
@@ -41,7 +42,7 @@ class History:
     def __init__(self, run_dir: Path, *, identity: Identity, question: CampaignSpec) -> None:
         self.run_dir = run_dir
         self.identity = identity
-        self.question = question
+        self.asked = self.question = question  # what it may spend may have become another since it was asked
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
         self._reused: dict[str, TrialRecord] = {}
@@ -132,6 +133,8 @@ class History:
                 self._seconds += self._open_session_s()
                 self._session = (line.wall, line.wall)
                 self._end = None
+                if "allowance" in line.data:
+                    self._allow(from_json(Allowance, line.data["allowance"]))
             case "start":
                 trial = _trial(line.data["trial"])
                 self._pending[trial.key] = trial
@@ -163,6 +166,16 @@ class History:
                 pass
         if self._session is not None:
             self._session = (self._session[0], line.wall)
+
+    def _allow(self, allowance: Allowance) -> None:
+        """From here on it may spend ``allowance``, and who asks the same again must allow the same."""
+        self.question = self.question.within(allowance)
+        invocation = self.identity.invocation
+        if invocation is None:
+            return
+        for option, value in allowance.options:
+            invocation = invocation.having(option, value)
+        self.identity = replace(self.identity, invocation=invocation, argv=invocation.argv)
 
     def _undo(self, count: int) -> None:
         """Take the last ``count`` facts back; their trials stay in the journal and their keys are not used again."""

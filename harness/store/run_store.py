@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harness.core.invocation import Invocation
     from harness.core.ports import CellRequest, Clock
     from harness.core.record import Machine, Run, TrialRecord
+    from harness.core.spec import Allowance
     from harness.core.trial import Trial
 
 __all__ = ["RunStore", "find_latest", "find_run", "read_evidence", "read_run"]
@@ -109,10 +110,12 @@ class RunStore:
         machine: Machine | None = None,
         code: str | None = None,
         argv: Sequence[str] = (),
+        allowance: Allowance | None = None,
     ) -> RunStore:
         """Take up a run again. A torn last line is cut off (a copy is kept) and noted.
 
-        Give ``machine`` and ``code`` to be sure that the same things are asked.
+        Give ``machine`` and ``code`` to be sure that the same things are asked, and ``allowance`` where it may now
+        spend something else.
 
         Raises:
             RunBusyError: another controller works in it; the message names its PID.
@@ -128,7 +131,9 @@ class RunStore:
             torn = store._history.torn
             copy = store._appender.repair(torn)
             store._history.torn = None
-            header = {"argv": list(redact_argv(argv)), "pid": os.getpid(), "resumed": True}
+            header: dict[str, Any] = {"argv": list(redact_argv(argv)), "pid": os.getpid(), "resumed": True}
+            if allowance is not None:
+                header["allowance"] = to_json(allowance)
             store._append("header", header)
             if torn is not None and copy is not None:
                 store.add_note(f"{torn}; they are kept in {copy.name}")

@@ -153,10 +153,15 @@ def test_repeats_are_told_apart_and_learn_their_limits(place):
 
 
 def test_a_program_that_cannot_be_started_is_the_machines_matter(place):
-    done = CliRunner().invoke(main, ["run", "--", "no-such-program"], prog_name="nsa-harness")
+    script = place / "go"
+    script.write_text("#!/no/such/interpreter\n")  # which shows only when it is executed
+    script.chmod(0o755)
+
+    done = CliRunner().invoke(main, ["run", "--repeat", "9", "--", str(script)], prog_name="nsa-harness")
 
     assert done.exit_code == 6
-    assert "no-such-program" in done.stdout
+    assert done.stdout.count("  INFRA (never-started)  ") == 3  # and not nine
+    assert "next: Put right what keeps it from starting" in done.stdout
 
 
 @pytest.mark.parametrize(

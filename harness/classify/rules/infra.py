@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, stopped_by_limit
 from harness.classify.signs import gpus_of
 from harness.core.outcome import Ending, Exit, StopReason
-from harness.core.verdict import Confidence, Kind
+from harness.core.verdict import NEVER_STARTED, Confidence, Kind
 from harness.reading.waits import ASKED_BY
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def infra(case: Case) -> Verdict | None:
 def _never_started(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     if case.outcome.ending is not Ending.NEVER_STARTED:
         return None
-    return "never-started", f"the trial never started: {case.outcome.why or 'no reason was given'}", ("exit",)
+    return NEVER_STARTED, f"the trial never started: {case.outcome.why or 'no reason was given'}", ("exit",)
 
 
 def _without_exit(case: Case) -> tuple[str, str, tuple[str, ...]] | None:

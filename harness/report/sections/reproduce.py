@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.command_line import composed
 from harness.core.ports import Block
 from harness.report import own_command
-from harness.report.next_steps import reproduce, resume
+from harness.report.next_steps import go_on, reproduce
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of
 from harness.store import layout
@@ -26,11 +26,11 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     own = own_command.markdown(findings)
     again = fence("\n".join(command(reproduce(findings))), "bash")
     outside = "" if own else minimal(findings, run_dir)
-    parts = [own, again, expect(findings), outside, onward(findings, run_dir, resume(findings))]
+    parts = [own, again, expect(findings), outside, onward(findings, run_dir)]
     return Block(title="Reproduce", markdown="\n\n".join(filter(None, parts)))
 
 
-def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
+def onward(findings: Findings, run_dir: Path) -> str:
     """How to continue an unfinished run and render it again; of a bundle, how to check it in its folder."""
     run = findings.run
     where = run.directory or run.id
@@ -42,9 +42,9 @@ def onward(findings: Findings, run_dir: Path, resume: tuple[str, ...]) -> str:
             "nsa-harness classify .",
         ]
         return fence("\n".join(lines), "bash")
-    go_on = ["# continue this run; finished trials are not run again", *command(resume)]
+    resume = ["# continue this run; finished trials are not run again", *command(go_on(findings).command)]
     lines = [
-        *([] if run.is_whole or findings.is_single else go_on),
+        *([] if run.is_whole or findings.is_single else resume),
         "# write this report again from the recorded evidence",
         *command(("nsa-harness", "report", where)),
     ]

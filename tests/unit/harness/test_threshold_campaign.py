@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,18 +11,25 @@ import pytest
 from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
+from harness.cli.exit_codes import ExitCode, of_search
+from harness.cli.journal_text import status_lines
+from harness.cli.taken_up import allowance_of
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import threshold_question
-from harness.core.errors import CleanupError
+from harness.core.errors import CleanupError, ResumeError
 from harness.core.evidence import Evidence, Measurement
+from harness.core.invocation import Invocation
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
 from harness.core.point import Axis, AxisType
 from harness.core.record import Machine
-from harness.core.spec import Effort
+from harness.core.spec import Allowance, Effort
 from harness.core.trial import Fault, Trial
 from harness.core.verdict import Confidence, Kind, Verdict
-from harness.store.run_store import RunStore
+from harness.replay import replay
+from harness.report.findings import Findings
+from harness.report.next_steps import next_steps
+from harness.store.run_store import RunStore, read_run
 from harness.targets.nsa import NsaTarget
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))
@@ -76,8 +84,8 @@ class World:
             self.run_dir = store.run_dir
             return self._session(store).run()
 
-    def resume(self):
-        with RunStore.open(self.run_dir, clock=self.clock) as store:
+    def resume(self, allowance: Allowance | None = None):
+        with RunStore.open(self.run_dir, clock=self.clock, allowance=allowance) as store:
             return self._session(store).run()
 
     def _session(self, store: RunStore) -> Campaign:
@@ -255,3 +263,85 @@ def test_a_search_with_a_soft_limit_goes_on_after_a_crash_where_it_was(world: Wo
     again = world.resume()
     assert [r.trial.key for r in again.records] == [r.trial.key for r in few.records]
     assert again.boundary.counts == few.boundary.counts
+
+
+BEGUN = Invocation(verb=("bisect",), options=(("--axis", "n_layers"), ("--max-trials", "4")))
+
+
+def typed(*options: tuple[str, str | None]) -> Invocation:
+    return Invocation(verb=("bisect",), options=(*options, ("--resume", None)))
+
+
+def allowed(world: World, *options: tuple[str, str | None], **limits: object) -> Allowance | None:
+    run = dataclasses.replace(read_run(world.run_dir), invocation=BEGUN)
+    return allowance_of(run, typed(*options), {"max_trials": None, "budget": None, **limits})
+
+
+def test_the_command_that_a_used_up_budget_ends_with_goes_on_to_the_answer(world: World):
+    world.script = hangs_from(4)
+    run = world.ask(max_trials=4)
+    assert (run.ended, len(run.records)) == ("budget used up", 4)
+
+    for _ in range(4):
+        step = next_steps(Findings(run=run))[0]
+        assert f"next: {step.text}" in status_lines(world.run_dir)
+        option, value = step.command[2:4]
+        assert (option, value) == ("--max-trials", str(2 * len(run.records)))
+        run = world.resume(allowed(world, (option, value), max_trials=int(value)))
+        if run.ended == "answered":
+            break
+
+    assert (run.ended, run.boundary.first_bad) == ("answered", 4)
+    assert status_lines(world.run_dir)[-1] == "next: nothing; every question is answered"
+    assert read_run(world.run_dir) == run  # what it may spend is in the run: whoever reads it sees the same
+    assert not replay(world.run_dir).differing
+
+
+def test_a_used_up_time_is_doubled_and_counts_every_session(world: World):
+    world.script = hangs_from(4)
+    run = world.ask(max_seconds=5)
+    assert run.ended == "budget used up"
+    trials = len(run.records)
+
+    step = next_steps(Findings(run=run))[0]
+    assert step.command[2] == "--budget"
+    assert len(world.resume().records) == trials
+    seconds = float(step.command[3].removesuffix("s"))
+    assert len(world.resume(allowed(world, tuple(step.command[2:4]), budget=seconds)).records) > trials
+
+
+def test_what_would_ask_another_question_is_refused_beside_resume(world: World):
+    world.script = hangs_from(4)
+    world.ask(max_trials=4)
+    assert allowed(world, ("--axis", "n_layers"), ("--max-trials", "4"), ("--jobs", "2"), max_trials=4) is None
+    for option, why in (
+        (("--stall", "5s"), "--stall cannot be changed with --resume"),
+        (("--axis", "seq_len"), "--axis cannot be changed with --resume"),
+        (("--dry-run", None), "nsa-harness status"),
+    ):
+        with pytest.raises(ResumeError, match=why):
+            allowed(world, option)
+    with pytest.raises(ResumeError, match=r"has spent 4 trials; give more, e\.g\. --max-trials 8"):
+        allowed(world, ("--max-trials", "3"), max_trials=3)
+    with pytest.raises(ResumeError, match="counts all of the run, which has spent"):
+        allowed(world, ("--budget", "1s"), budget=1.0)
+
+
+def never_starts(trial: Trial) -> Conducted:
+    return conducted(Kind.INFRA, cause="never-started", ending=Ending.NEVER_STARTED, exit=None, why="gone is not there")
+
+
+def test_what_never_started_in_three_trials_is_not_started_again(world: World):
+    world.script = never_starts
+    run = world.ask()
+    assert (len(world.ran), run.ended, run.boundary.finding) == (3, "answered", Finding.INCONCLUSIVE)
+    assert next_steps(Findings(run=run))[0].text.startswith("Put right what keeps it from starting (gone is not there)")
+    assert of_search(Findings(run=run)) == ExitCode.INFRA
+
+
+def test_a_trial_that_starts_again_after_one_that_did_not_goes_on(world: World):
+    healthy = hangs_from(4)
+    world.script = lambda trial: never_starts(trial) if len(world.ran) % 3 == 1 else healthy(trial)
+    run = world.ask()
+    assert run.boundary.first_bad == 4
+    assert not next_steps(Findings(run=run))[0].text.startswith("Put right")
