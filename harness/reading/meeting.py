@@ -79,7 +79,8 @@ _IN_DDP = {"_pre_forward": "DDP's agreement on buckets"}
 """Functions of DDP that call C++ themselves, by what other ranks have to answer there: enough without native frames."""
 
 _TRANSPORT = re.compile(
-    r"c10d::(?!Reducer|Logger|\(anonymous namespace\)::CudaTimer)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
+    r"c10d::(?!Reducer|Logger|\(anonymous namespace\)::CudaTimer)|"
+    r"gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
 )
 _STORE = re.compile(r"c10d::(TCP|File|Hash|Prefix)?Store::|c10d::detail::TCPClient")
 _MAKES_A_COMMUNICATOR = re.compile(r"ProcessGroupNCCL::(initNCCLComm|broadcastUniqueNCCLID)|NCCLComm::create")
