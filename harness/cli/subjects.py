@@ -29,7 +29,9 @@ class Here:
         Raises:
             NoJobError: no such process, or no Python process in its tree.
         """
-        self._pid = pid
+        from harness.observe.job import ProcTree
+
+        self._pid, self._tree = pid, ProcTree(named=pid)
         self.job = self._present()
         self.name, self.end_it = f"process {pid} ({self.job.launcher.command})", f"kill {self.job.launcher.pid}"
 
@@ -69,12 +71,13 @@ class Here:
             is_same=is_same,
             judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
             note=note,
+            tree=self._tree,
         ).run()
 
     def _present(self) -> JobTree:
-        from harness.observe.job import ProcTree, find_job
+        from harness.observe.job import find_job
 
-        return find_job(self._pid, tree=ProcTree())
+        return find_job(self._pid, tree=self._tree)
 
 
 class OfSlurm:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   nsa-harness watch 4242             a rank, torchrun, or the shell above
+  nsa-harness watch 1                in a container whose first process
+                                     is the job or its shell
   nsa-harness watch 4242 --follow    until that changes, it ends, or Ctrl-C
   nsa-harness watch --slurm 17       all nodes of a job of Slurm, as one case
   nsa-harness watch 4242 --json | jq -r .verdict.because

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from harness.observe.job import Member
     from harness.observe.proc import Proc
 
-_OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
-"""The command line of a harness, which may have the pattern in it as another guard's has."""
-
-
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING"})
 """States of a job of Slurm that has not ended."""
 
@@ -75,7 +71,7 @@ def job_of(pid: int) -> Guarded:
     Raises:
         NoJobError: there is none, or no Python process in its tree.
     """
-    find_job(pid, tree=ProcTree())
+    find_job(pid, tree=ProcTree(named=pid))
     member = read_member(pid)
     if member is None:
         raise NoJobError(f"there is no process {pid}")
@@ -99,7 +95,7 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
             members[pid] = member
     jobs: list[Guarded] = []
     for member in members.values():
-        if member.parent in members or _OURS.search(member.argv.split(" -- ")[0]):
+        if member.parent in members or member.is_harness:
             continue
         with suppress(NoJobError):  # a shell, an editor: nothing of it runs Python
             find_job(member.pid, tree=ProcTree())
@@ -122,7 +118,7 @@ def pids(job: Guarded, *, proc: Proc) -> list[int]:
     """Every process of the job now, the named one first; empty once that has ended."""
     if not lives(job):
         return []
-    tree = ProcTree()
+    tree = ProcTree(named=job.pid)
     family = [job.pid]
     for pid in family:  # which grows by its children
         family += [child for child in tree.children(pid) if child not in family]
