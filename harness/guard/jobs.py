@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cluster.onlook import NoSlurmJobError, nodes_of, state_of
-from harness.observe.job import NoJobError, ProcTree, find_job, read_member
+from harness.observe.job import NoJobError, ProcTree, ancestors, find_job, read_member
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Sequence
 
     from harness.observe.job import Member
@@ -85,7 +85,7 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
     whoever started us are left out: our own command line has the pattern in it.
     """
     members: dict[int, Member] = {}
-    ours = _ancestors(os.getpid())
+    ours = ancestors(os.getpid())
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         pid = int(name) if name.isdecimal() else 0
         if pid == 0 or pid in ours or not _is_mine(pid):
@@ -149,12 +149,3 @@ def _is_mine(pid: int) -> bool:
         return Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
     except OSError:
         return False
-
-
-def _ancestors(pid: int) -> set[int]:
-    ancestors: set[int] = set()
-    while pid > 0 and pid not in ancestors:
-        ancestors.add(pid)
-        member = read_member(pid)
-        pid = member.parent if member is not None else 0
-    return ancestors

@@ -3,8 +3,8 @@
 A process is known by its PID, its start time and the PID that it has in a namespace of its own: a container's rank
 calls itself 7 and is 4711 here. Only processes of the job are looked at: what lies below the process that was named,
 and above it what has started the ranks. A process that shares a number with one of them is somebody else's. Process 1,
-below which everything is that lost its parent, is looked at where it was named itself, and is a job; and whoever asks is
-no part of the job, nor is what it has started.
+below which everything is that lost its parent, is looked at where it was named itself, and is a job. Whoever asks is no
+part of the job, nor is what it has started.
 """
 
 from __future__ import annotations
@@ -362,6 +362,16 @@ def _inner(pid: int, files: Files) -> int:
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
     return pid
+
+
+def ancestors(pid: int) -> frozenset[int]:
+    """``pid`` and those that it was started by."""
+    above: set[int] = set()
+    while pid > 0 and pid not in above:
+        above.add(pid)
+        member = read_member(pid)
+        pid = member.parent if member is not None else 0
+    return frozenset(above)
 
 
 def is_same(member: Member) -> bool:

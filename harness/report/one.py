@@ -50,6 +50,9 @@ RIVALS = 2
 UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
 
+NOTHING_ENDED = "nothing was ended"
+"""Of a job that ended by itself, or that has started whoever asks."""
+
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
 
@@ -129,7 +132,10 @@ def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> di
 def watched(
     record: TrialRecord, by_key: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
 ) -> str:
-    """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
+    """What ``watch`` prints: the verdict, where every rank is, and what to do next.
+
+    ``end_it`` is the command that ends the job, ``argv`` the one that asks again; empty where there is none.
+    """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind is Kind.UNRESOLVED:
@@ -140,15 +146,16 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH), "again:"]
-    out += command(argv, width=WIDTH, indent="  ")
+    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH)]
+    if argv:
+        out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)
 
 
 def _next_of(record: TrialRecord, *, end_it: str) -> str:
     verdict = record.verdict
     if verdict.kind is not Kind.UNRESOLVED:
-        return f"nothing was ended. When you have seen enough, end the job with: {end_it}"
+        return f"nothing was ended. When you have seen enough, end the job with: {end_it}" if end_it else NOTHING_ENDED
     if verdict.cause == "moving":
         return "busy is not the same as progress: watch it with --follow to be told when it stops"
     if verdict.cause == "ended-meanwhile":
