@@ -1,4 +1,4 @@
-"""To end it: the command that ends a job that somebody else started, or lets it go on. Nothing is signalled here.
+"""To end it: the command that ends a job that somebody else started. Nothing is signalled here.
 
 A shell, or a program that has started others, does not pass a signal on: the processes that hang are named themselves.
 A launcher of torch does, and would start ranks again that were ended below it. Nobody is named who has started us.
@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from harness.observe.job import JobTree, Member, Tree
 
@@ -44,16 +44,7 @@ def to_end(
     pids = [pid for pid in targets if pid not in above]
     if not pids:
         return ""
-    return _command("kill -9" if any(targets[pid] for pid in pids) else "kill", pids)
-
-
-def to_continue(pids: Iterable[int]) -> str:
-    """``kill -CONT 4711``."""
-    return _command("kill -CONT", pids)
-
-
-def _command(kill: str, pids: Iterable[int]) -> str:
-    return " ".join([kill, *map(str, pids)])
+    return " ".join(["kill -9" if any(targets[pid] for pid in pids) else "kill", *map(str, pids)])
 
 
 def _passes_on(member: Member) -> bool:

@@ -166,7 +166,23 @@ def test_a_job_that_nobody_may_look_into_is_not_judged(job, monkeypatch):
 
     assert done.exit_code == 6, done.output
     assert "HANG" not in done.stdout
+    assert done.stdout.startswith("inconclusive: nobody could look into it  (watched for ")
     assert "py-spy could not look: ptrace refused" in done.stdout
+    assert "in a container add --cap-add SYS_PTRACE" in " ".join(done.stdout.split())
+    assert "look again later" not in done.stdout
+
+
+def test_a_job_that_a_signal_has_stopped_is_said_to_be_stopped_and_how_it_goes_on(job):
+    it = job("work")
+    os.kill(it.pids[0], signal.SIGSTOP)
+    done = watch(it.pids[0])
+
+    assert done.exit_code == 3, done.output
+    assert done.stdout.startswith("it is stopped (state T)  (watched for ")
+    words = " ".join(done.stdout.split())
+    assert "it is stopped (state T) in sum_up" in words
+    assert "works" not in words
+    assert f"It goes on with: kill -CONT {it.pids[0]}" in words
 
 
 def test_following_ends_when_the_job_does(job, monkeypatch):

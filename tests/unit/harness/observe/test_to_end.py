@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.observe.job import Member, ProcessTable, find_job
-from harness.observe.to_end import FROM_OUTSIDE, to_continue, to_end
+from harness.observe.to_end import FROM_OUTSIDE, to_end
 
 
 def member(pid, parent, *, rank=None, python=True, command="python", argv="", inner=0):
@@ -49,7 +49,3 @@ def test_the_processes_that_hang_are_named_or_what_passes_a_signal_on_to_them(ro
 
 def test_process_one_is_not_ended_from_inside_its_container():
     assert end_of(1, member(1, 0)) == FROM_OUTSIDE
-
-
-def test_what_is_stopped_goes_on_with():
-    assert to_continue([7, 8]) == "kill -CONT 7 8"
