@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST = 4
 """Alternatives of a verdict: whoever reads more than this reads none."""
 
-SETTLED = frozenset({"interrupted", "misconfigured", "unknown-ending", "ended-meanwhile"})
+SETTLED = frozenset({"interrupted", "misconfigured", "unknown-ending", "ended-meanwhile", "paused"})
 """Undecided for reasons that no experiment with the program is about."""
 
 

@@ -73,7 +73,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--bundle",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write report and evidence, without names and secrets, into DIR.",
+    help="Write report and evidence, without names and secrets, into DIR: a new or empty folder, or a bundle.",
 )
 @click.option("--verify", "verified", is_flag=True, help="Compute the bundles at or below RUN .. again, and compare.")
 @click.option("--lint", "linted", type=FILE, multiple=True, help="Check the words of a text; may be repeated.")
@@ -219,13 +219,18 @@ def _look_into(where: Path, name: str | None, options: Mapping[str, Any]) -> Non
 
 
 def _index(folder: Path, options: Mapping[str, Any]) -> None:
-    from harness.core.errors import NoRunError
-    from harness.report.viewer.index import index
+    from harness.core.errors import NoRunError, NotOursError
+    from harness.report.viewer.index import index, is_index
     from harness.report.write import hider_of
 
     if not folder.is_dir():
         raise NoRunError(f"{folder}: no folder with runs in it")
-    _deliver(index(folder, hide=hider_of(_hidden(options["hide"])).text), folder / "index.html", options)
+    beside = folder / "index.html"
+    if not options["output"] and beside.exists() and not is_index(beside):
+        raise NotOursError(
+            f"{beside} is there already and was not made by nsa-harness report --index: it stays as it is."
+        )
+    _deliver(index(folder, hide=hider_of(_hidden(options["hide"])).text), beside, options)
 
 
 def _deliver(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:

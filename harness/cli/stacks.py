@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   nsa-harness stacks 4242            a rank, torchrun, or the shell above
+  nsa-harness stacks 1               in a container that begins with it
   nsa-harness stacks 4242 --samples 5 --all-threads
   nsa-harness stacks 4242 --native   C++ frames too; stops each rank briefly
   nsa-harness stacks --slurm 17      all nodes of a job of Slurm
@@ -76,7 +77,7 @@ def stacks(
     if slurm is not None:
         job, ranks = _of_slurm(slurm, samples=samples, note=note)
     else:
-        job = find_job(pid or 0, tree=ProcTree())
+        job = find_job(pid or 0, tree=ProcTree(named=pid or 0))
         survey = Survey(
             job=job,
             clock=clock,

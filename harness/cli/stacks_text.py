@@ -11,6 +11,7 @@ from harness.report.clean import clean
 from harness.report.stacks import busy_threads, thread_name
 from harness.report.text import count, short_path, wrap
 from harness.report.tried import grouped
+from harness.report.words import WHO_MAY_LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -156,8 +157,7 @@ def _next_step(ranks: Sequence[RankSeen]) -> list[str]:
     """What to do where somebody may not look into a rank, the first of them."""
     for rank in ranks:
         if "ptrace refused" in rank.missing:
-            next_step = "next: the same user or root may look; in a container add --cap-add SYS_PTRACE"
-            return ["", *wrap(f"{rank.name}: {next_step}", width=WIDTH)]
+            return ["", *wrap(f"{rank.name}: next: {WHO_MAY_LOOK}", width=WIDTH)]
     return []
 
 

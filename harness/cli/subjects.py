@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 Subject: TypeAlias = "Here | OfSlurm"
-"""A job that somebody else started. ``name`` is what it is called, ``end_it`` the command that would end it."""
+"""A job that somebody else started. ``name`` is what it is called, ``to_end`` gives the command that would end it."""
 
 
 class Here:
@@ -29,14 +29,27 @@ class Here:
         Raises:
             NoJobError: no such process, or no Python process in its tree.
         """
-        self._pid = pid
+        from harness.observe.job import ProcTree
+
+        self._pid, self._tree = pid, ProcTree(named=pid)
         self.job = self._present()
-        self.name, self.end_it = f"process {pid} ({self.job.launcher.command})", f"kill {self.job.launcher.pid}"
+        self.name = f"process {pid} ({self.job.launcher.command})"
 
     @property
     def command(self) -> str:
         """The command line of its first rank."""
         return self.job.workers[0].member.argv
+
+    def to_end(self, stuck: int | None) -> str:
+        """The command that ends it, of which the process ``stuck`` hangs; empty where that would end ourselves."""
+        import os
+
+        from harness.observe.job import ancestors
+        from harness.observe.proc import Proc
+        from harness.observe.to_end import to_end
+
+        above = ancestors(os.getpid())
+        return to_end(self.job, stuck=stuck, tree=self._tree, above=above, is_deaf=Proc().is_deaf_to_the_end)
 
     def still_there(self) -> bool:
         """Whether it has not ended; from now on it is looked at as it is now."""
@@ -69,12 +82,13 @@ class Here:
             is_same=is_same,
             judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
             note=note,
+            tree=self._tree,
         ).run()
 
     def _present(self) -> JobTree:
-        from harness.observe.job import ProcTree, find_job
+        from harness.observe.job import find_job
 
-        return find_job(self._pid, tree=ProcTree())
+        return find_job(self._pid, tree=self._tree)
 
 
 class OfSlurm:
@@ -84,7 +98,11 @@ class OfSlurm:
 
     def __init__(self, job: str, members: list[Any]) -> None:
         self._job, self._members = job, members
-        self.name, self.end_it = f"job {job} of Slurm", f"scancel {job}"
+        self.name = f"job {job} of Slurm"
+
+    def to_end(self, stuck: int | None) -> str:
+        """The command that ends it, whichever of its processes is ``stuck``."""
+        return f"scancel {self._job}"
 
     def still_there(self) -> bool:
         """Whether it has not ended."""

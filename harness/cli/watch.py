@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   nsa-harness watch 4242             a rank, torchrun, or the shell above
+  nsa-harness watch 1                in a container whose first process
+                                     is the job or its shell
   nsa-harness watch 4242 --follow    until that changes, it ends, or Ctrl-C
   nsa-harness watch --slurm 17       all nodes of a job of Slurm, as one case
   nsa-harness watch 4242 --json | jq -r .verdict.because
@@ -93,7 +95,7 @@ def watch(
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
         where = store.run_dir if bare else layout.report(store.run_dir)
-        _tell(store, record, end_it=subject.end_it, as_json=as_json, where=where)
+        _tell(store, record, subject, as_json=as_json, where=where)
         if not bare:
             from harness.report.write import write
 
@@ -149,7 +151,7 @@ def _has_stacks(store: RunStore, record: TrialRecord) -> bool:
     return evidence is not None and bool(evidence.stacks)
 
 
-def _tell(store: RunStore, record: TrialRecord, *, end_it: str, as_json: bool, where: Path) -> None:
+def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, where: Path) -> None:
     """The answer, before the report, because somebody waits for it."""
     import json
 
@@ -161,7 +163,6 @@ def _tell(store: RunStore, record: TrialRecord, *, end_it: str, as_json: bool, w
     evidence = store.read_evidence(record.trial.key)
     by_trial = {record.trial.key: evidence} if evidence is not None else {}
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
-    argv = store.run().argv
     stuck = _stuck(record, evidence)
     if as_json:
         answer = {
@@ -172,9 +173,20 @@ def _tell(store: RunStore, record: TrialRecord, *, end_it: str, as_json: bool, w
         }
         click.echo(json.dumps(answer, indent=1))
     else:
+        there = subject.still_there()
+        end_it = subject.to_end(_process_of(record, evidence)) if there else ""
+        argv = store.run().argv if there else ()
         result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
+
+
+def _process_of(record: TrialRecord, evidence: Evidence | None) -> int | None:
+    """The process that the verdict is about, as far as its stack was seen."""
+    from harness.report.stacks import deciding_sample
+
+    sample = deciding_sample(evidence, record.verdict) if evidence is not None else None
+    return sample.pid if sample is not None else None
 
 
 def _stuck(record: TrialRecord, evidence: Evidence | None) -> tuple[Verdict, ...]:

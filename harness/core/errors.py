@@ -84,6 +84,12 @@ class NotWritableError(StoreError):
     help = "What was written before is safe. Choose a place that you may write to with --runs."
 
 
+class NotOursError(StoreError):
+    """A file or folder that this program did not make, and that it would have to replace."""
+
+    help = "Name another place (a new or empty folder, or a file with -o), or move what is there, and say it again."
+
+
 class NoFolderError(StoreError):
     """The current folder is not there any more, or what should be a folder is none."""
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cluster.onlook import NoSlurmJobError, nodes_of, state_of
-from harness.observe.job import NoJobError, ProcTree, find_job, read_member
+from harness.observe.job import NoJobError, ProcTree, ancestors, find_job, read_member
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Sequence
 
     from harness.observe.job import Member
     from harness.observe.proc import Proc
-
-_OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
-"""The command line of a harness, which may have the pattern in it as another guard's has."""
-
 
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING"})
 """States of a job of Slurm that has not ended."""
@@ -75,7 +71,7 @@ def job_of(pid: int) -> Guarded:
     Raises:
         NoJobError: there is none, or no Python process in its tree.
     """
-    find_job(pid, tree=ProcTree())
+    find_job(pid, tree=ProcTree(named=pid))
     member = read_member(pid)
     if member is None:
         raise NoJobError(f"there is no process {pid}")
@@ -89,7 +85,7 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
     whoever started us are left out: our own command line has the pattern in it.
     """
     members: dict[int, Member] = {}
-    ours = _ancestors(os.getpid())
+    ours = ancestors(os.getpid())
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         pid = int(name) if name.isdecimal() else 0
         if pid == 0 or pid in ours or not _is_mine(pid):
@@ -99,7 +95,7 @@ def matching(pattern: re.Pattern[str]) -> list[Guarded]:
             members[pid] = member
     jobs: list[Guarded] = []
     for member in members.values():
-        if member.parent in members or _OURS.search(member.argv.split(" -- ")[0]):
+        if member.parent in members or member.is_harness:
             continue
         with suppress(NoJobError):  # a shell, an editor: nothing of it runs Python
             find_job(member.pid, tree=ProcTree())
@@ -122,7 +118,7 @@ def pids(job: Guarded, *, proc: Proc) -> list[int]:
     """Every process of the job now, the named one first; empty once that has ended."""
     if not lives(job):
         return []
-    tree = ProcTree()
+    tree = ProcTree(named=job.pid)
     family = [job.pid]
     for pid in family:  # which grows by its children
         family += [child for child in tree.children(pid) if child not in family]
@@ -153,12 +149,3 @@ def _is_mine(pid: int) -> bool:
         return Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
     except OSError:
         return False
-
-
-def _ancestors(pid: int) -> set[int]:
-    ancestors: set[int] = set()
-    while pid > 0 and pid not in ancestors:
-        ancestors.add(pid)
-        member = read_member(pid)
-        pid = member.parent if member is not None else 0
-    return ancestors

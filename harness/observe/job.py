@@ -2,11 +2,14 @@
 
 A process is known by its PID, its start time and the PID that it has in a namespace of its own: a container's rank
 calls itself 7 and is 4711 here. Only processes of the job are looked at: what lies below the process that was named,
-and above it what has started the ranks. A process that shares a number with one of them is somebody else's.
+and above it what has started the ranks. A process that shares a number with one of them is somebody else's. Process 1,
+below which everything is that lost its parent, is looked at where it was named itself, and is a job. Whoever asks is no
+part of the job, nor is what it has started.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +32,13 @@ _HELPERS = (
     (re.compile(r"torch[/.]_inductor[/.]compile_worker|triton.*compile"), "compile worker"),
     (re.compile(r"torch_shm_manager"), "shared-memory manager"),
 )
+_INIT = re.compile(r"^(systemd|init|runit|runit-init|openrc-init|upstart|launchd)$")
+"""The names of what a machine begins with, and all of its processes are below."""
+
+_STARTER = re.compile(r"^-?(ba|da|z|k|mk|a|fi|c|tc)?sh$|^busybox$|^(tini|dumb-init|docker-init|catatonit)")
+"""The names of what a container begins with where that only starts the job: a shell, or what waits for its children."""
+
+_OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
 _SPAWNED = re.compile(r"multiprocessing\.spawn")
 _FILES = Files()
 
@@ -84,6 +94,11 @@ class Member:
         return self.state in "ZX"
 
     @property
+    def is_harness(self) -> bool:
+        """Whether its command line is that of a harness, which may name other programs: another guard has a pattern."""
+        return bool(_OURS.search(self.argv.split(" -- ")[0]))
+
+    @property
     def helper(self) -> str:
         """What kind of helper it is by its name or command line; empty for none that is known."""
         for pattern, kind in _HELPERS:
@@ -132,18 +147,35 @@ class Tree(Protocol):
 
 
 class ProcTree:
-    """The processes of this machine, of which only those are opened that are asked for."""
+    """The processes of this machine, of which only those are opened that are asked for.
+
+    ``named`` is the process that the user named: no other one leads to process 1. This process is not in the tree,
+    nor is a guard that has started it to look.
+    """
+
+    def __init__(self, *, named: int = 0, files: Files = _FILES, own: int | None = None) -> None:
+        self._lowest, self._files = 1 if named == 1 else 2, files
+        self._own = _with_harnesses_above(os.getpid() if own is None else own, files)
 
     def get(self, pid: int) -> Member | None:
         """The process ``pid`` now."""
-        return read_member(pid) if pid > 1 else None
+        return read_member(pid, files=self._files) if pid >= self._lowest and pid not in self._own else None
 
     def children(self, pid: int) -> Iterable[int]:
         """Its children now, whichever of its threads started them."""
         pids: list[int] = []
-        for tid in sorted(_FILES.names(f"{pid}/task")):
-            pids += map(int, (_FILES.text(f"{pid}/task/{tid}/children") or "").split())
-        return pids
+        for tid in sorted(self._files.names(f"{pid}/task")):
+            pids += map(int, (self._files.text(f"{pid}/task/{tid}/children") or "").split())
+        return [child for child in pids if child not in self._own]
+
+
+def _with_harnesses_above(pid: int, files: Files) -> frozenset[int]:
+    """``pid`` and whoever has started it, as far as that is a harness too."""
+    own, at = {pid}, read_member(pid, files=files)
+    while at is not None and (above := read_member(at.parent, files=files)) is not None and above.is_harness:
+        own.add(above.pid)
+        at = above
+    return frozenset(own)
 
 
 class ProcessTable:
@@ -165,11 +197,13 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     """The job of ``pid``: the tree below it; for a rank or a helper, the ranks of the same run below its launcher.
 
     Raises:
-        NoJobError: no such process, or no Python process in its tree.
+        NoJobError: no such process, no Python process in its tree, or it is process 1 and no job.
     """
     member = tree.get(pid)
     if member is None:
         raise NoJobError(f"there is no process {pid}")
+    if why := _no_job(member):
+        raise NoJobError(f"process {pid} ({member.command}) is {why}: name the job itself")
     start = _owner(member, tree)
     launcher = _launcher(start, tree)
     below = _below(launcher, tree)
@@ -183,6 +217,15 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     worker_pids = {m.pid for m in chosen}
     workers = tuple(Worker(member=m, helpers=_helpers(m, tree, worker_pids=worker_pids)) for m in chosen)
     return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks), ended=_uncollected(launcher, below))
+
+
+def _no_job(member: Member) -> str:
+    """Why process 1 is no job; empty where it is one, as in many a container, and for every other process."""
+    if member.pid != 1 or member.python or _STARTER.match(member.command):
+        return ""
+    if _INIT.match(member.command):
+        return "the machine's init, and every process is below it"
+    return "neither Python nor a shell, and every process is below it that lost its parent"
 
 
 def ranks_among(members: Iterable[Member], tree: Tree) -> list[Member]:
@@ -319,6 +362,16 @@ def _inner(pid: int, files: Files) -> int:
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
     return pid
+
+
+def ancestors(pid: int) -> frozenset[int]:
+    """``pid`` and those that it was started by."""
+    above: set[int] = set()
+    while pid > 0 and pid not in above:
+        above.add(pid)
+        member = read_member(pid)
+        pid = member.parent if member is not None else 0
+    return frozenset(above)
 
 
 def is_same(member: Member) -> bool:

@@ -176,6 +176,10 @@ class Proc(Files):
             pending |= self.signals(f"{pid}/task/{tid}", "SigPnd")
         return pending
 
+    def is_deaf_to_the_end(self, pid: int) -> bool:
+        """Whether SIGTERM does not end it by itself: it is ignored, put off, or handled by the program that hangs."""
+        return any(signal.SIGTERM in self.signals(f"{pid}", kind) for kind in ("SigIgn", "SigBlk", "SigCgt"))
+
     def _dead_children(self, pid: int) -> int:
         """Children of this process that have ended and that it has not waited for (state Z)."""
         dead = 0

@@ -76,7 +76,7 @@ class Below(ProcTree):
     """The processes of the session: ``root`` and all below it, without the waiter and what it started."""
 
     def __init__(self, root: int, *, without: int) -> None:
-        super().__init__()
+        super().__init__(named=root)
         self._pids, self._without = {root}, without
 
     def get(self, pid: int) -> Member | None:

@@ -9,11 +9,16 @@ machine. The pages are made from what the archive holds and from nothing else, s
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import SCHEMA
+from harness.core.errors import DamagedError, NotOursError
 from harness.report.build import drawn_report
+from harness.report.figures import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.render import findings, html, markdown
@@ -27,8 +32,7 @@ from harness.store.history import History
 from harness.store.run_store import read_run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from collections.abc import Iterable, Mapping
 
 LARGEST_BYTES = 300_000
 """What a whole bundle should have at most, so that many can stand in a repository."""
@@ -65,44 +69,98 @@ def bundle(run_dir: Path, folder: Path, *, hider: Hider) -> WrittenBundle:
 
     Args:
         run_dir: a run, or the unpacked evidence of a bundle.
-        folder: where it goes; made if need be. Files of an earlier bundle there are replaced.
+        folder: where it goes; made if need be. Files of an earlier bundle there are replaced, and no others.
         hider: takes names and secrets out of everything that is written.
 
     Raises:
+        NotOursError: the folder holds something and is no bundle, or a file of the bundle would replace another one.
         StoreError: the run cannot be read, or the bundle cannot be written.
     """
-    files = _evidence(run_dir, hider)
+    before = _bundle_before(folder)
+    archive = packed({name: text.encode() for name, text in _evidence(run_dir, hider).items()})
+    with TemporaryDirectory(prefix="nsa-harness-") as elsewhere:
+        staged = Path(elsewhere) / (folder.name or "bundle")
+        staged.mkdir()
+        layout.archive(staged).write_bytes(archive)
+        evidence = unpacked(staged)
+    texts = pages(evidence)
+    _replace_nothing_else(folder, texts, before=before)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{layout.archive(folder).name}.tmp"
-        temporary.write_bytes(packed({name: text.encode() for name, text in files.items()}))
+        temporary = _half_written(folder)
+        temporary.write_bytes(archive)
         temporary.replace(layout.archive(folder))
     except OSError as error:
         raise write_failed(folder, error, safe="the run was not touched") from error
-    return write_pages(folder)
+    return _written(folder, evidence, texts)
 
 
 def write_pages(folder: Path) -> WrittenBundle:
     """Write the pages of the bundle in ``folder`` again from its evidence.
 
     Raises:
+        NotOursError: a file of the bundle would replace another one.
         StoreError: its evidence cannot be read, or the pages cannot be written.
     """
-    run_dir = unpacked(folder)
-    texts = pages(run_dir)
+    evidence = unpacked(folder)
+    texts = pages(evidence)
+    _replace_nothing_else(folder, texts, before=evidence)
+    return _written(folder, evidence, texts)
+
+
+def _half_written(folder: Path) -> Path:
+    """Where the archive of the bundle in ``folder`` is written before it takes its place."""
+    return folder / f".{layout.archive(folder).name}.tmp"
+
+
+def _bundle_before(folder: Path) -> Path | None:
+    """The evidence of the bundle that is in ``folder`` already; None where the folder is empty, or not there.
+
+    Raises:
+        NotOursError: something else is in it.
+    """
+    if not folder.is_dir() or set(folder.iterdir()) <= {_half_written(folder)}:
+        return None
+    if is_bundle(folder):
+        with suppress(DamagedError):
+            evidence = unpacked(folder)
+            if layout.bundle_manifest(evidence).is_file():
+                return evidence
+    raise NotOursError(f"{folder} is not empty and holds no bundle of nsa-harness: nothing was written there.")
+
+
+def _replace_nothing_else(folder: Path, texts: Iterable[str], *, before: Path | None) -> None:
+    """Refuse to write files over such as are not of the bundle whose evidence is ``before``.
+
+    Raises:
+        NotOursError: there is one.
+    """
+    for name in texts:
+        if (folder / name).exists() and not _is_of_the_bundle(folder / name, name, before):
+            raise NotOursError(f"{folder / name} is not of the bundle in {folder}: nothing was written there.")
+
+
+def _is_of_the_bundle(path: Path, name: str, before: Path | None) -> bool:
+    """Whether a file was written with the bundle whose evidence is ``before``, and not put beside it."""
+    if path.suffix == ".svg":
+        return draw.is_ours(path)
+    return before is not None and (name not in BESIDE or (before / name).is_file())
+
+
+def _written(folder: Path, evidence: Path, texts: Mapping[str, str]) -> WrittenBundle:
+    """Put the pages into ``folder``; a figure of an earlier bundle that is not among them goes."""
     for old in layout.figures(folder).glob("*.svg"):
-        if f"{layout.figures(folder).name}/{old.name}" not in texts:
+        if f"{layout.figures(folder).name}/{old.name}" not in texts and draw.is_ours(old):
             old.unlink()
     size_bytes = layout.archive(folder).stat().st_size
     for name, text in texts.items():
         write_atomic(folder / name, text)
         size_bytes += (folder / name).stat().st_size
-    run = read_run(run_dir)
     return WrittenBundle(
         folder=folder,
         size_bytes=size_bytes,
-        trials=len(run.records),
-        left_out=tuple(json.loads(read_text(layout.bundle_manifest(run_dir)))["left_out"]),
+        trials=len(read_run(evidence).records),
+        left_out=tuple(json.loads(read_text(layout.bundle_manifest(evidence)))["left_out"]),
     )
 
 

@@ -28,7 +28,7 @@ from harness.report.stacks import (
 from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
-from harness.report.words import watched_without_verdict
+from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +49,9 @@ LONGEST = 1200
 RIVALS = 2
 UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
+
+NOTHING_ENDED = "nothing was ended"
+"""Of a job that ended by itself, or that has started whoever asks."""
 
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
@@ -129,7 +132,10 @@ def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> di
 def watched(
     record: TrialRecord, by_key: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
 ) -> str:
-    """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
+    """What ``watch`` prints: the verdict, where every rank is, and what to do next.
+
+    ``end_it`` is the command that ends the job, ``argv`` the one that asks again; empty where there is none.
+    """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind is Kind.UNRESOLVED:
@@ -140,22 +146,43 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH), "again:"]
-    out += command(argv, width=WIDTH, indent="  ")
+    out += ["", *_indented(_next_of(record, evidence, end_it=end_it)), "", *named_path("report", where, width=WIDTH)]
+    if argv:
+        out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)
 
 
-def _next_of(record: TrialRecord, *, end_it: str) -> str:
+PAUSED = frozenset({"paused", "stopped"})
+"""Causes of what a signal has stopped, undecided or a hang."""
+
+NEXT = {
+    "moving": "busy is not the same as progress: watch it with --follow to be told when it stops",
+    "ended-meanwhile": (
+        "look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end"
+    ),
+    "may-be-endless": "nsa-harness run -- COMMAND can read the variables of a script's own level, and decide",
+}
+"""What to do next about a watched job that is undecided, by the cause."""
+
+
+def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> str:
     verdict = record.verdict
+    stopped = _stopped(evidence) if evidence is not None and verdict.cause in PAUSED else []
+    if stopped:
+        pids = " ".join(map(in_words, stopped))
+        return f"nothing was ended. It goes on with: kill -CONT {pids}"
     if verdict.kind is not Kind.UNRESOLVED:
-        return f"nothing was ended. When you have seen enough, end the job with: {end_it}"
-    if verdict.cause == "moving":
-        return "busy is not the same as progress: watch it with --follow to be told when it stops"
-    if verdict.cause == "ended-meanwhile":
-        return "look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end"
-    if verdict.cause == "may-be-endless":
-        return "nsa-harness run -- COMMAND can read the variables of a script's own level, and decide"
-    return "look again later, or with --follow: what it waits for may come"
+        return f"nothing was ended. When you have seen enough, end the job with: {end_it}" if end_it else NOTHING_ENDED
+    if verdict.cause == "not-looked-into" and evidence is not None:
+        refused = any("ptrace refused" in failure.reason for failure in evidence.failures)
+        return WHO_MAY_LOOK if refused else "see what is in the way with: nsa-harness doctor"
+    return NEXT.get(verdict.cause or "", "look again later, or with --follow: what it waits for may come")
+
+
+def _stopped(evidence: Evidence) -> list[int]:
+    """The processes that were in state T at their last look."""
+    last = {look.pid: look.state for look in evidence.processes}
+    return [pid for pid, state in last.items() if state == "T"]
 
 
 def _tally(records: Sequence[TrialRecord]) -> list[str]:

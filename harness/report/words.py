@@ -38,9 +38,14 @@ ENDS = {
 """What a trial of each kind does, to follow ``n_layers=5``."""
 
 
+WHO_MAY_LOOK = "the same user or root may look; in a container add --cap-add SYS_PTRACE"
+"""What to do where ptrace was refused."""
+
 WATCHED = {
     "moving": "no hang was seen",
     "ended-meanwhile": "inconclusive: it ended while it was watched",
+    "paused": "it is stopped (state T)",
+    "not-looked-into": "inconclusive: nobody could look into it",
     "may-be-endless": "inconclusive: it computes in a loop that may never end",
 }
 """The first words about a job that was only watched, by the cause."""

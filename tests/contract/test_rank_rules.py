@@ -19,6 +19,7 @@ from harness.core.evidence import (
     Measurement,
     ProcessState,
     RankFacts,
+    SourceFailure,
     StackSample,
     ThreadStack,
     ThreadState,
@@ -269,6 +270,12 @@ def watched(*ranks: Seen, silence_s: float = 9.0) -> Case:
     facts = tuple(replace(f, heartbeats=(), heartbeats_total=0, silence_s=silence_s) for f in found.evidence.ranks)
     unmarked = replace(found.evidence, heartbeats=(), heartbeats_total=0, silence_s=silence_s, ranks=facts)
     return replace(found, evidence=replace(unmarked, world=len(facts), steps_wanted=0))
+
+
+def not_looked_into(seen: Case) -> Case:
+    """The same where nobody may read a stack."""
+    refused = SourceFailure(id="failure-1", source="py-spy", reason="ptrace refused")
+    return replace(seen, evidence=replace(seen.evidence, stacks=(), failures=(refused,)))
 
 
 FINISHED = tuple(Seen((4, "optim"), exit=Exit(code=0), ended_s=9.0, result=done(rank)) for rank in range(2))
@@ -550,6 +557,9 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
         (certain(STOPPED, STOPPED, duration_s=6.5), "UNRESOLVED cut-off-in-silence low", ANY),
         (watched(WORKS, WAITS_FOR_GRADIENTS), "UNRESOLVED moving low", 0),
         (watched(WAITS_FOR_GRADIENTS, SLEEPS), "UNRESOLVED may-go-on low", 1),
+        (watched(STOPPED, STOPPED), "UNRESOLVED paused low", ANY),
+        (not_looked_into(watched(IN_LOCK, SLEEPS)), "UNRESOLVED not-looked-into low", ANY),
+        (not_looked_into(watched(WORKS, WORKS)), "UNRESOLVED moving low", ANY),
         (watched(GONE, GONE), "UNRESOLVED ended-meanwhile low", None),
     ],
 }

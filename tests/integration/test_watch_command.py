@@ -109,7 +109,7 @@ def test_a_process_that_waits_for_itself_is_a_hang_and_is_left_running(job, tmp_
     lines = done.stdout.splitlines()
     assert lines[0].startswith("HANG (deadlock): take_a_lock_twice (")
     assert "take_a_lock_twice (train.py:7)" in done.stdout
-    assert f"kill {it.shell.pid}" in done.stdout
+    assert f"kill {it.pids[0]}" in done.stdout
     assert [line for line in lines if len(line) > 80 and str(tmp_path) not in line] == []
     assert not {"T", "t", "Z"} & set(it.states())
 
@@ -166,7 +166,23 @@ def test_a_job_that_nobody_may_look_into_is_not_judged(job, monkeypatch):
 
     assert done.exit_code == 6, done.output
     assert "HANG" not in done.stdout
+    assert done.stdout.startswith("inconclusive: nobody could look into it  (watched for ")
     assert "py-spy could not look: ptrace refused" in done.stdout
+    assert "in a container add --cap-add SYS_PTRACE" in " ".join(done.stdout.split())
+    assert "look again later" not in done.stdout
+
+
+def test_a_job_that_a_signal_has_stopped_is_said_to_be_stopped_and_how_it_goes_on(job):
+    it = job("work")
+    os.kill(it.pids[0], signal.SIGSTOP)
+    done = watch(it.pids[0])
+
+    assert done.exit_code == 3, done.output
+    assert done.stdout.startswith("it is stopped (state T)  (watched for ")
+    words = " ".join(done.stdout.split())
+    assert "it is stopped (state T) in sum_up" in words
+    assert "works" not in words
+    assert f"It goes on with: kill -CONT {it.pids[0]}" in words
 
 
 def test_following_ends_when_the_job_does(job, monkeypatch):
@@ -186,6 +202,7 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
 
     assert rests == [30.0]
     assert done.exit_code == 3
+    assert "again:" not in done.stdout
     assert "watching on every 30 s" in done.stderr
 
 
@@ -243,6 +260,7 @@ def test_a_job_that_ends_under_our_eyes_is_said_to_have_ended(job, monkeypatch, 
     said = " ".join(done.stdout.split())
     assert "ended while" in said.partition("report:")[0]
     assert last_seen in said
+    assert "again:" not in said
     assert "it may also be" not in said
 
 

@@ -62,6 +62,12 @@ MAY_BE_ENDLESS = "may-be-endless"
 MAY_GO_ON = "may-go-on"
 """The cause that says: it stands still, and what it waits for may still come."""
 
+PAUSED = "paused"
+"""The cause that says: a signal has stopped it, and another one lets it go on."""
+
+NOT_LOOKED_INTO = "not-looked-into"
+"""The cause that says: nothing of it was seen to work, and no stack of it could be read."""
+
 ENDED = "ended-meanwhile"
 """The cause that says: nothing of it is left to be judged."""
 
@@ -317,6 +323,8 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
         sentences += [f"rank {view.rank} {_does(view.standing)}" for view in absent]
         ids = cited(there)
     cause, end = _outlook(case)
+    if cause not in (MOVING, PAUSED) and case.evidence.failures and not case.evidence.stacks:
+        cause, end = NOT_LOOKED_INTO, "whether it goes on cannot be told: nobody could look into it"
     verdict = conclude(
         case,
         Kind.UNRESOLVED,
@@ -341,6 +349,10 @@ def _outlook(case: Case) -> tuple[str, str]:
             return MOVING, "no hang was seen"
         if chance.ender is not None:
             outside.add(chance.how)
+    stopped = [one for one in job.stand.values() if _is_stopped(one)]
+    if stopped:
+        names = [f"rank {one.rank}" if case.evidence.ranks else f"process {in_words(one.pid)}" for one in stopped]
+        return PAUSED, f"a signal has stopped {', '.join(names)}, and another one lets it go on"
     loops: list[LoopSample] = []
     for one in job.stand.values():
         loop = _circles(one)
@@ -353,6 +365,10 @@ def _outlook(case: Case) -> tuple[str, str]:
         doubts = sorted(outside)
     doubts += map(_doubt, loops)
     return cause, f"whether it goes on cannot be told: {'; '.join(doubts) or 'too little was seen'}"
+
+
+def _is_stopped(one: Standing) -> bool:
+    return bool(one.looks) and one.looks[-1].state == "T"
 
 
 def _doubt(loop: LoopSample) -> str:
@@ -394,6 +410,8 @@ def _moved(one: Standing, chance: Chance) -> bool:
 
 def _does(one: Standing | None) -> str:
     where = f" in {spell(telling_frame(one.thread))}" if one is not None and one.thread is not None else ""
+    if one is not None and _is_stopped(one):
+        return f"is stopped (state T){where}"
     if one is None or one.motion is None:
         return f"could not be seen moving or not{where}"
     moved = one.motion

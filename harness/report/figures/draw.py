@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from harness.store.files import read_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
@@ -135,7 +138,19 @@ def _page_ready(text: str, name: str, title: str, alt: str) -> str:
     box = re.search(r'viewBox="[^"]+"', svg[:body])
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0] if box else ""} '
-        f'role="img" aria-labelledby="{name}-title {name}-desc">\n'
+        f'role="img" {_mark(name)}>\n'
         f'<title id="{name}-title">{escape(title)}</title>\n<desc id="{name}-desc">{escape(alt)}</desc>'
     )
     return "\n".join(map(str.strip, (head + svg[body:]).splitlines()))
+
+
+def _mark(name: str) -> str:
+    """What a figure of that name has in its first tag, and another program's has not."""
+    return f'aria-labelledby="{name}-title {name}-desc"'
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a figure that was drawn here, by this version or an earlier one."""
+    with suppress(OSError, UnicodeDecodeError):
+        return _mark(path.stem) in read_text(path).partition("<title")[0]
+    return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from harness.report.facts import object_at
 from harness.report.render.json import hidden
 from harness.report.viewer.page import page
 from harness.store import layout
+from harness.store.files import read_text
 from harness.store.shelf import list_runs
 
 if TYPE_CHECKING:
@@ -15,11 +17,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_TITLE = "The runs in "
+_GENERATOR = '<meta name="generator" content="nsa-harness '
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is such a page, of this version or an earlier one."""
+    with suppress(OSError, UnicodeDecodeError):
+        head = read_text(path).partition("<style>")[0]
+        return _GENERATOR in head and f"<title>{_TITLE}" in head
+    return False
+
+
 def index(folder: Path, *, hide: Callable[[str], str]) -> str:
     """The page for the runs and bundles in ``folder``, newest first; links are relative to it."""
     rows = sorted(_rows(folder), key=lambda row: str(row["started"]), reverse=True)
     document = {
-        "title": f"The runs in {folder.name or folder}/",
+        "title": f"{_TITLE}{folder.name or folder}/",
         "verdict": "",
         "tone": "unsure",
         "answer": f"{len(rows)} {'run' if len(rows) == 1 else 'runs'}, newest first.",

@@ -10,7 +10,7 @@ import pytest
 from fake_clock import FakeClock
 from harness.core.ports import ProcessRef
 from harness.observe.census import Census
-from harness.observe.job import Member, NoJobError, ProcessTable, find_job, read_member
+from harness.observe.job import Member, NoJobError, ProcessTable, ProcTree, find_job, read_member
 from harness.observe.procfs import Files
 
 
@@ -189,3 +189,64 @@ def test_a_shell_that_becomes_a_rank_is_seen_to_be_one():
         clock.sleep(0.2)
         assert (census.ranks(), census.world()) == ({1: child.pid}, 2)
         child.stdin.write("\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        ({"command": "systemd"}, r"process 1 \(systemd\) is the machine's init"),
+        ({"command": "init"}, r"process 1 \(init\) is the machine's init"),
+        ({"command": "sshd"}, r"process 1 \(sshd\) is neither Python nor a shell"),
+    ],
+)
+def test_process_one_that_is_no_job_is_refused_with_the_reason(first, why):
+    with pytest.raises(NoJobError, match=why):
+        find_job(1, tree=table(member(1, 0, python=False, **first), member(20, 1)))
+
+
+@pytest.mark.parametrize("first", [{"command": "bash", "python": False}, {"command": "tini", "python": False}, {}])
+def test_process_one_of_a_container_is_a_job_where_it_starts_python_or_is_it(first):
+    job = find_job(1, tree=table(member(1, 0, **first), member(20, 1)))
+    assert [worker.member.pid for worker in job.workers] == ([20] if first else [1, 20])
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Lines ``PID PARENT COMMAND LINE`` as a /proc, in which all of them are Python."""
+
+    def made(*lines):
+        for line in lines:
+            pid, parent, argv = line.split(maxsplit=2)
+            folder = tmp_path / pid
+            (folder / "task" / pid).mkdir(parents=True)
+            (folder / "stat").write_text(f"{pid} (python) S {parent} " + "0 " * 17 + f"{pid} 0 0")
+            (folder / "comm").write_text("python\n")
+            (folder / "cmdline").write_bytes(b"\0".join(argv.encode().split()))
+            (folder / "exe").symlink_to("/usr/bin/python3.11")
+            below = " ".join(other.split()[0] for other in lines if other.split()[1] == pid)
+            (folder / "task" / pid / "children").write_text(below)
+        return Files(str(tmp_path))
+
+    return made
+
+
+def test_only_who_names_process_one_is_led_to_it(machine):
+    files = machine("1 0 python train.py", "20 1 python -c from multiprocessing.spawn import spawn_main")
+    assert [w.member.pid for w in find_job(1, tree=ProcTree(named=1, files=files, own=99)).workers] == [1, 20]
+    assert [w.member.pid for w in find_job(20, tree=ProcTree(named=20, files=files, own=99)).workers] == [20]
+
+
+def test_whoever_asks_is_no_part_of_the_job_nor_what_it_started_nor_the_guard_that_started_it(machine):
+    files = machine(
+        "9 2 python shell.py",
+        "20 9 python train.py",
+        "30 9 python /bin/nsa-harness guard 9",
+        "31 30 python -P /x/nsa_harness/start.py watch 9",
+        "32 31 python /bin/py-spy dump",
+    )
+    tree = ProcTree(named=9, files=files, own=31)
+    assert [w.member.pid for w in find_job(9, tree=tree).workers] == [9, 20]
+    assert [m.pid for m, _ in find_job(20, tree=tree).workers[0].helpers] == []
+    assert (tree.get(31), tree.get(30)) == (None, None)
+    with pytest.raises(NoJobError, match="no process 31"):
+        find_job(31, tree=tree)

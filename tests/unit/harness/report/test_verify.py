@@ -229,3 +229,58 @@ def test_the_findings_count_what_the_journal_holds(folder):
     assert len(findings["trials"]) == 23
     assert is_bundle(folder)
     assert bundles(folder.parent) == [folder]
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["report.md", "notes.txt", "figures/chart.svg", "evidence.tar.xz"])
+def test_a_folder_with_other_files_is_no_place_for_a_bundle(name, make_run, tmp_path):
+    own = tmp_path / "own" / name
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    done = command(make_run("threshold")[1], "--bundle", tmp_path / "own")
+    assert done.exit_code == 6
+    words = " ".join(done.output.split())
+    assert "is not empty and holds no bundle of nsa-harness: nothing was written there" in words
+    assert "Name another place" in words
+    assert contents(tmp_path / "own") == {name: b"mine"}
+
+
+def test_a_bundle_that_replaces_another_leaves_alone_what_was_put_beside_it(folder, make_run):
+    mine = folder / "figures" / "mine.svg"
+    for path in (mine, folder / "letter.txt"):
+        path.write_text("<svg>mine</svg>")
+    assert (folder / "figures" / "timeline.svg").is_file()
+    bundle(make_run("empty")[1], folder, hider=Hider())
+    assert [path.name for path in folder.glob("figures/*")] == ["mine.svg"]
+    assert mine.read_text() == (folder / "letter.txt").read_text() == "<svg>mine</svg>"
+
+
+@pytest.mark.parametrize("name", ["notes.md", "figures/timeline.svg"])
+def test_a_file_of_the_user_that_a_bundle_would_replace_is_named_before_anything_is_written(name, make_run, tmp_path):
+    folder = tmp_path / "passed_on"
+    bundle(make_run("empty")[1], folder, hider=Hider())
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    before, run_dir = contents(folder), make_run("threshold")[1]
+    (run_dir / "notes.md").write_text("theirs")
+    done = command(run_dir, "--bundle", folder)
+    assert done.exit_code == 6
+    assert f"{name} is not of the bundle in" in " ".join(done.output.split())
+    assert contents(folder) == before
+
+
+def test_an_index_replaces_an_index_and_no_other_page(make_run, tmp_path):
+    page = tmp_path / "index.html"
+    for _ in range(2):
+        assert command("--index", tmp_path).exit_code == 0
+    written = tmp_path / "copy.html"
+    written.write_text(page.read_text())
+    page.write_text("<h1>My site</h1>")
+    done = command("--index", tmp_path)
+    assert done.exit_code == 6
+    assert "it stays as it is" in " ".join(done.output.split())
+    assert page.read_text() == "<h1>My site</h1>"
+    assert command("--index", tmp_path, "-o", written).exit_code == 0
