@@ -253,18 +253,22 @@ def _folder_of(where: Path, name: str | None) -> Path | None:
 def _verify(names: tuple[str, ...]) -> ExitCode:
     """Every sentence that is not as its evidence gives it, under a line for each bundle."""
     from harness.classify.engine import classify
+    from harness.core.errors import DamagedArchiveError
     from harness.report.verify import bundles, verify
 
-    wrong = 0
+    changed = damaged = 0
     for folder in list(chain.from_iterable(map(bundles, map(Path, names)))):
         verified = verify(folder, judge=classify)
-        wrong += bool(verified.differences)
+        damaged += verified.is_damaged
+        changed += bool(verified.differences) and not verified.is_damaged
         say(verified.sentence)
         for difference in verified.differences:
             say(f"  {difference}")
-    if wrong:
+    if changed:
         click.echo("Pages are written again from their evidence by: nsa-harness report PATH", err=True)
-    return ExitCode.FINDINGS if wrong else ExitCode.OK
+    if damaged:
+        click.echo(DamagedArchiveError.help, err=True)
+    return ExitCode.FINDINGS if changed or damaged else ExitCode.OK
 
 
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
