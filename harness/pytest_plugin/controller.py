@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin.guarded import summarise
+from harness.pytest_plugin.guarded import limits, summarise
 from harness.pytest_plugin.place import EXIT, read_notice
 
 ENDS_S = 180.0
@@ -20,6 +20,7 @@ class Controller:
     """Owns the session's folder, and puts what was told about a worker into the report of its crash."""
 
     def __init__(self, config: pytest.Config) -> None:
+        limits(config)  # wrong ones are told here, and not by each worker
         self.config = config
         self.folder: Path | None = None
         self.hung: pytest.TestReport | None = None

@@ -17,6 +17,7 @@ from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.controller import Controller
+from harness.pytest_plugin.guarded import limits, seconds
 from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test
 from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, captured, read_notice, tell
 
@@ -63,6 +64,26 @@ def test_what_pytest_captured_of_a_process_is_read_from_outside_and_no_file_of_t
     assert captured(child.pid, 1) == ""
 
 
+@pytest.mark.parametrize("value", [-1, 0, float("nan"), 1e9, float("inf"), "soon", None])
+def test_seconds_that_would_switch_the_guard_off_are_wrong_use(value):
+    with pytest.raises(pytest.UsageError, match="--hang-guard-after takes seconds above 0 and at most 86400"):
+        seconds("--hang-guard-after", value)
+
+
+def test_wrong_seconds_are_named_by_where_they_stand():
+    config = Mock()
+    config.getoption.side_effect = {"hang_guard_after": None, "hang_guard_stall": -5.0}.get
+    config.getini.return_value = "2.5"
+    with pytest.raises(pytest.UsageError, match="--hang-guard-stall takes"):
+        limits(config)
+    config.getoption.side_effect = None
+    config.getoption.return_value = None
+    assert limits(config) == (2.5, 2.5)
+    config.getini.return_value = "0"
+    with pytest.raises(pytest.UsageError, match="hang_guard_after takes"):
+        Controller(config)
+
+
 def hung(**changed):
     return HangNotice(
         seq=1, nodeid="test_it.py::test_a", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a", **changed
@@ -73,6 +94,7 @@ def test_a_test_whose_worker_is_ended_has_its_properties_and_its_output_in_junit
     sent, node = [], Mock()
     node.gateway.id = "gw0"
     config = Mock()
+    config.getoption.return_value = 5.0
     config.pluginmanager.get_plugin.return_value._failed_nodes_count = 1
     controller = Controller(config)
     config.hook.pytest_runtest_logreport = lambda report: sent.append(report)
