@@ -127,9 +127,15 @@ def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> di
 
 
 def watched(
-    record: TrialRecord, by_key: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
+    record: TrialRecord,
+    by_key: Mapping[str, Evidence],
+    *,
+    end_it: str,
+    where: Path,
+    argv: Sequence[str],
+    label: str = "report",
 ) -> str:
-    """What ``watch`` prints: the verdict, where every rank is, and what to do next."""
+    """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``."""
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind is Kind.UNRESOLVED:
@@ -140,7 +146,7 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path("report", where, width=WIDTH), "again:"]
+    out += ["", *_indented(_next_of(record, end_it=end_it)), "", *named_path(label, where, width=WIDTH), "again:"]
     out += command(argv, width=WIDTH, indent="  ")
     return "\n".join(out)
 

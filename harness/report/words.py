@@ -38,8 +38,11 @@ ENDS = {
 """What a trial of each kind does, to follow ``n_layers=5``."""
 
 
+MOVING = "moving"
+"""The cause of a job that was only watched and was seen to do something."""
+
 WATCHED = {
-    "moving": "no hang was seen",
+    MOVING: "no hang was seen",
     "ended-meanwhile": "inconclusive: it ended while it was watched",
     "may-be-endless": "inconclusive: it computes in a loop that may never end",
 }
