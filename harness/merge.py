@@ -15,7 +15,7 @@ from harness.store.history import History
 from harness.store.run_store import RunStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Sequence, Set
     from pathlib import Path
 
     from harness.conduct import Parts
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 def shards_at(places: Iterable[Path]) -> list[list[History]]:
     """The runs at or below ``places``, those that ask the same of other cells together, in the order of their names.
 
+    A run that was merged before is left out where it lies beside its shards in a folder.
+
     Raises:
         NoRunError: there is none.
         SpecError: one is no run of cells, so that nothing could have been cut.
     """
     groups: list[list[History]] = []
+    named: set[Path] = set()
     for place in places:
-        folders = [place] if layout.journal(place).is_file() else sorted(p.parent for p in place.rglob("journal.jsonl"))
-        if not folders:
-            raise NoRunError(f"no run at or below {place}")
+        folders = _runs_at(place)
+        named.update({place}.intersection(folders))
         for history in map(History.read, folders):
             spec = history.question
             if spec.task is not Task.CELLS:
@@ -49,7 +51,42 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
                     break
             else:
                 groups.append([history])
-    return groups
+    return [_unmerged(group, named) for group in groups]
+
+
+def _runs_at(place: Path) -> list[Path]:
+    """The run that ``place`` is, or every run below it."""
+    if layout.journal(place).is_file():
+        return [place]
+    folders = sorted(path.parent for path in place.rglob("journal.jsonl"))
+    if not folders:
+        raise NoRunError(f"no run at or below {place}")
+    return folders
+
+
+def _unmerged(group: Sequence[History], named: Set[Path]) -> list[History]:
+    """``group`` without runs that only hold what its shards recorded; those that were ``named`` are somebody's wish."""
+    recorded: set[tuple[str, str]] = set()
+    for history in group:
+        if _shard_of(history):
+            recorded |= _recorded(history)
+    remaining: list[History] = []
+    for history in group:
+        is_wanted = bool(_shard_of(history)) or history.run_dir in named
+        if is_wanted or not recorded or _recorded(history) - recorded:
+            remaining.append(history)
+    return remaining
+
+
+def _shard_of(history: History) -> str:
+    """Its ``K/N``; empty for a run that nobody cut, or that was merged."""
+    invocation = history.identity.invocation
+    return dict(invocation.options if invocation else ()).get("--shard") or ""
+
+
+def _recorded(history: History) -> set[tuple[str, str]]:
+    """Its trials, and when each was begun: the same trial run twice is not the same."""
+    return {(record.trial.key, record.started_at) for record in (*history.records(), *history.reused())}
 
 
 def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen, clock: Clock) -> Run:
@@ -118,7 +155,7 @@ def missing(shards: Sequence[History]) -> list[str]:
     by_cut: dict[tuple[str, str], set[int]] = {}
     for shard in shards:
         options = dict(shard.identity.invocation.options if shard.identity.invocation else ())
-        number, _, of = (options.get("--shard") or "1/1").partition("/")
+        number, _, of = (_shard_of(shard) or "1/1").partition("/")
         by_cut.setdefault((of, options.get("--gpus") or ""), set()).add(int(number))
     lost: list[str] = []
     for (of, gpus), numbers in by_cut.items():

@@ -41,7 +41,8 @@ Examples:
   nsa-harness report --lint post-mortem.md     words that claim too much
   nsa-harness report --list
   nsa-harness report --index --open    the same as a page, with links
-  nsa-harness report merge runs/*-shard      the shards of a matrix as one run
+  nsa-harness report merge shards      a folder with the shards of a matrix,
+                                       as one run
 \b
 Exit codes:
   0    written; with --verify: every number and sentence is the same again
@@ -92,8 +93,8 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     --repro. Beside the journal it writes report.md, report.html, report.json and figures/, where it may.
 
     A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
-    merge makes one new run of the runs of a matrix's shards (matrix run --shard), which it finds at or below each RUN:
-    its report is what it would have been if nobody had cut the matrix.
+    merge makes one new run of the runs of a matrix's shards (matrix run --shard), which it finds at or below each RUN;
+    runs that it made there before are left out. Its report is what it would have been if nobody had cut the matrix.
 
     --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
     bundles, or of folders with bundles in them.
@@ -258,18 +259,22 @@ def _folder_of(where: Path, name: str | None) -> Path | None:
 def _verify(names: tuple[str, ...]) -> ExitCode:
     """Every sentence that is not as its evidence gives it, under a line for each bundle."""
     from harness.classify.engine import classify
+    from harness.core.errors import DamagedArchiveError
     from harness.report.verify import bundles, verify
 
-    wrong = 0
+    changed = damaged = 0
     for folder in list(chain.from_iterable(map(bundles, map(Path, names)))):
         verified = verify(folder, judge=classify)
-        wrong += bool(verified.differences)
+        damaged += verified.is_damaged
+        changed += bool(verified.differences) and not verified.is_damaged
         say(verified.sentence)
         for difference in verified.differences:
             say(f"  {difference}")
-    if wrong:
+    if changed:
         click.echo("Pages are written again from their evidence by: nsa-harness report PATH", err=True)
-    return ExitCode.FINDINGS if wrong else ExitCode.OK
+    if damaged:
+        click.echo(DamagedArchiveError.help, err=True)
+    return ExitCode.FINDINGS if changed or damaged else ExitCode.OK
 
 
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:

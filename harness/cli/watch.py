@@ -10,7 +10,6 @@ from harness.cli.options import DURATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from harness.cli.subjects import Subject
     from harness.core.evidence import Evidence
@@ -71,7 +70,6 @@ def watch(
     from harness.cli.subjects import subject_of
     from harness.clock import WallClock
     from harness.settings import Settings
-    from harness.store import layout
 
     if (pid is None) == (slurm is None):
         raise click.UsageError("give a PID, or --slurm JOBID")
@@ -94,8 +92,7 @@ def watch(
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        where = store.run_dir if bare else layout.report(store.run_dir)
-        _tell(store, record, subject, as_json=as_json, where=where)
+        _tell(store, record, subject, as_json=as_json, bare=bare)
         if not bare:
             from harness.report.write import write
 
@@ -151,7 +148,7 @@ def _has_stacks(store: RunStore, record: TrialRecord) -> bool:
     return evidence is not None and bool(evidence.stacks)
 
 
-def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, where: Path) -> None:
+def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> None:
     """The answer, before the report, because somebody waits for it."""
     import json
 
@@ -159,6 +156,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
+    from harness.store import layout
 
     evidence = store.read_evidence(record.trial.key)
     by_trial = {record.trial.key: evidence} if evidence is not None else {}
@@ -176,7 +174,8 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
         there = subject.still_there()
         end_it = subject.to_end(_process_of(record, evidence)) if there else ""
         argv = store.run().argv if there else ()
-        result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv))
+        label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
+        result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv, label=label))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
 

@@ -120,6 +120,12 @@ class DamagedError(JournalError):
     help = "See every line of it, and save what stands, with: nsa-harness fsck RUN (--salvage)"
 
 
+class DamagedArchiveError(DamagedError):
+    """The evidence of a bundle, in an archive that is not as it was written."""
+
+    help = "Make the bundle again from its run (nsa-harness report RUN --bundle DIR), or get it again."
+
+
 class JournalCutError(JournalError):
     """A journal that became shorter while it was being written."""
 

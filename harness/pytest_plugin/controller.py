@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.pytest_plugin.guarded import summarise
+from harness.pytest_plugin.guarded import limits, summarise
 from harness.pytest_plugin.place import EXIT, read_notice
 
 ENDS_S = 180.0
@@ -20,8 +20,10 @@ class Controller:
     """Owns the session's folder, and puts what was told about a worker into the report of its crash."""
 
     def __init__(self, config: pytest.Config) -> None:
+        limits(config)  # wrong ones are told here, and not by each worker
         self.config = config
         self.folder: Path | None = None
+        self.hung: pytest.TestReport | None = None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -44,6 +46,27 @@ class Controller:
             report.location = (file, None, test.replace("::", "."))
             report.duration = notice.seconds
             report.user_properties += notice.properties
+            report.sections += notice.sections
+            self.hung = report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """End a test that hung as every test ends: at its teardown JUnit writes its properties and its output."""
+        if report is not self.hung:
+            return
+        self.hung = None
+        ended = pytest.TestReport(
+            nodeid=report.nodeid,
+            location=report.location,
+            keywords={},
+            outcome="passed",
+            longrepr=None,
+            when="teardown",
+            sections=report.sections,
+            user_properties=report.user_properties,
+            node=report.node,  # pyright: ignore[reportAttributeAccessIssue] - xdist's
+        )
+        self.config.hook.pytest_runtest_logreport(report=ended)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

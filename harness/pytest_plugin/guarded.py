@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import FrameType
 
+MOST_S = 86_400.0
+"""More than any test is left alone for: a limit above it is a slip, and would switch the guard off."""
+
 
 class GuardedTests:
     """Says at every phase of every guarded test what runs; owns the waiter of this process."""
@@ -36,7 +39,7 @@ class GuardedTests:
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         option = config.getoption("hang_guard")
         self.all = bool(config.getini("hang_guard") if option is None else option)
-        self.after_s, self.stall_s = _seconds(config, "hang_guard_after"), _seconds(config, "hang_guard_stall")
+        self.after_s, self.stall_s = limits(config)
         self.session_folder = None if self.worker else keeper.take()
         self.folder: Path | None = None
         self.name = str(self.worker["workerid"]) if self.worker else keeper.NAME
@@ -109,8 +112,9 @@ class GuardedTests:
             raise pytest.UsageError(
                 f"{item.nodeid}: hang_guard takes after=SECONDS, stall=SECONDS and off=True, not {mark!r}"
             )
-        after_s = 0.0 if mark.kwargs.get("off") else float(mark.kwargs.get("after", self.after_s))
-        return after_s, float(mark.kwargs.get("stall", self.stall_s))
+        after_s = seconds(f"{item.nodeid}: hang_guard(after=)", mark.kwargs.get("after", self.after_s))
+        stall_s = seconds(f"{item.nodeid}: hang_guard(stall=)", mark.kwargs.get("stall", self.stall_s))
+        return (0.0 if mark.kwargs.get("off") else after_s), stall_s
 
     def _begin(self, phase: str, *, nodeid: str, path: str, after_s: float, stall_s: float) -> None:
         self.seq += 1
@@ -272,9 +276,28 @@ class GuardedTests:
         self._begin(EXIT, nodeid=nodeid, path="", after_s=min(self.after_s, 2.0), stall_s=self.stall_s)
 
 
-def _seconds(config: pytest.Config, name: str) -> float:
+def limits(config: pytest.Config) -> tuple[float, float]:
+    """When a test is first looked at, and the longest healthy wait for somebody outside, as the session was told."""
+    return _limit(config, "hang_guard_after"), _limit(config, "hang_guard_stall")
+
+
+def _limit(config: pytest.Config, name: str) -> float:
     option = config.getoption(name)
-    return float(config.getini(name) if option is None else option)
+    if option is None:
+        return seconds(name, config.getini(name))
+    return seconds(f"--{name.replace('_', '-')}", option)
+
+
+def seconds(name: str, value: Any) -> float:
+    """``value`` of the option, ini option or mark ``name`` as seconds.
+
+    Raises:
+        UsageError: by it no test would ever be looked at, or none left alone.
+    """
+    with suppress(TypeError, ValueError):
+        if 0.0 < float(value) <= MOST_S:
+            return float(value)
+    raise pytest.UsageError(f"{name} takes seconds above 0 and at most {MOST_S:.0f} (a day), not {value!r}")
 
 
 def _let_go(config: pytest.Config) -> None:

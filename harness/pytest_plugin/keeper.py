@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.pytest_plugin.place import EXIT, StateFile, read_notice
+from harness.pytest_plugin.place import EXIT, HangNotice, StateFile, read_notice
 
 if TYPE_CHECKING:
     import pytest
@@ -117,11 +117,14 @@ def _goes_on(folder: Path, status: int) -> bool:
         return False
     if notice is not None:
         state = replace(state, nodeid=notice.nodeid)
-        _fail(folder, state, text=notice.text, seconds=notice.seconds, properties=notice.properties)
+        _fail(folder, state, notice)
         how = notice.text.partition("\n")[0]
     else:
         how = f"the process of the test ended: {_ending(status)}"
-        _fail(folder, state, text=how, seconds=0.0, properties=[])
+        ended = HangNotice(
+            seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=0.0, verdict="", report="", text=how
+        )
+        _fail(folder, state, ended)
     (folder / f"{NAME}.told").unlink(missing_ok=True)
     (folder / f"{NAME}.state").unlink(missing_ok=True)
     sys.stdout.write(f"\n\n{state.nodeid}: {how}\nhang guard: another process goes on with what is left.\n\n")
@@ -139,7 +142,7 @@ def _ending(status: int) -> str:
     return f"exit status {os.waitstatus_to_exitcode(status)}"
 
 
-def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, properties: list[tuple[str, str]]) -> None:
+def _fail(folder: Path, state: RunningTest, notice: HangNotice) -> None:
     """Keep the failure of the test that ran, as it would have reported it."""
     from _pytest.reports import TestReport, pytest_report_to_serializable
 
@@ -149,7 +152,7 @@ def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, proper
             file, line, name = report["location"]
             break
     when = "teardown" if state.phase == EXIT else state.phase
-    failed: dict[str, Any] = {"outcome": "failed", "longrepr": text, "when": when, "duration": seconds}
+    failed: dict[str, Any] = {"outcome": "failed", "longrepr": notice.text, "when": when, "duration": notice.seconds}
     ended: dict[str, Any] = {"outcome": "passed", "longrepr": None, "when": "teardown"}
     with (folder / f"{NAME}.reports").open("a") as reports:
         for more in [failed] if when == "teardown" else [failed, ended]:
@@ -157,7 +160,8 @@ def _fail(folder: Path, state: RunningTest, *, text: str, seconds: float, proper
                 nodeid=state.nodeid,
                 location=(file, line, name),
                 keywords={},
-                user_properties=properties,
+                sections=notice.sections,
+                user_properties=notice.properties,
                 **more,
             )
             reports.write(json.dumps(pytest_report_to_serializable(report)) + "\n")

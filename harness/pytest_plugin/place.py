@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,9 @@ SIGNAL = OF_A_HUNG_TEST
 
 RECORD_BYTES = 4096
 """One page: a line in it is written and read as a whole."""
+
+CAPTURED_BYTES = 2**20
+"""The most of captured output that is taken over from a process that is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,10 @@ FIELDS = tuple(RunningTest.__slots__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangNotice:
-    """What is told of a hang, for the failure of the test ``nodeid``. Without ``verdict``, a limit that it outran."""
+    """What is told of a hang, for the failure of the test ``nodeid``. Without ``verdict``, a limit that it outran.
+
+    ``out`` and ``err`` are what pytest had captured of its phase, where it is ended with its process.
+    """
 
     seq: int
     nodeid: str
@@ -66,6 +73,14 @@ class HangNotice:
     verdict: str
     report: str
     text: str
+    out: str = ""
+    err: str = ""
+
+    @property
+    def sections(self) -> list[tuple[str, str]]:
+        """What pytest had captured, as the report of a test has it."""
+        streams = (("stdout", self.out), ("stderr", self.err))
+        return [(f"Captured {name} {self.phase}", text) for name, text in streams if text]
 
     @property
     def properties(self) -> list[tuple[str, str]]:
@@ -110,6 +125,17 @@ def read_notice(path: Path) -> HangNotice | None:
     with suppress(OSError, ValueError, TypeError):
         return HangNotice(**json.loads(path.read_text()))
     return None
+
+
+def captured(pid: int, fd: int) -> str:
+    """The end of what pytest has captured of ``fd`` in the process ``pid``: a file of its own, without a name."""
+    path = f"/proc/{pid}/fd/{fd}"
+    with suppress(OSError):
+        if os.readlink(path).endswith(" (deleted)") and stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH115, PTH116
+            with open(path, "rb") as file:  # noqa: PTH123
+                file.seek(max(0, os.fstat(file.fileno()).st_size - CAPTURED_BYTES))
+                return file.read(CAPTURED_BYTES).decode(errors="replace")
+    return ""
 
 
 def read_owners(path: Path, *, pid: int) -> list[str]:

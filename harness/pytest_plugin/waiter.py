@@ -14,12 +14,23 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
 from harness.launch import procs
-from harness.pytest_plugin.place import EXIT, SIGNAL, HangNotice, RunningTest, StateFile, read_owners, tell, waited_for
+from harness.pytest_plugin.place import (
+    EXIT,
+    SIGNAL,
+    HangNotice,
+    RunningTest,
+    StateFile,
+    captured,
+    read_owners,
+    tell,
+    waited_for,
+)
 from harness.pytest_plugin.start import python
 from harness.reading.pace import WATCHED
 
@@ -207,6 +218,8 @@ class Waiter:
     def give_up(self, notice: HangNotice) -> None:
         """End the process, and say what that means where no other goes on."""
         self.mention_threads(notice)
+        pid = self.process.pid
+        tell(self.folder / f"{self.name}.told", replace(notice, out=captured(pid, 1), err=captured(pid, 2)))
         self.kill()
         if not (self.settings["worker"] or self.settings["kept"]):
             sys.stdout.write(f"\n\n{notice.nodeid}\n{notice.text}\n\n{_LAST_WORDS}\n")
@@ -233,7 +246,6 @@ class Waiter:
             seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=seconds, verdict="", report="",
             text="\n".join([text, *lines]),
         )  # fmt: skip
-        tell(path, notice)
         self.give_up(notice)
 
     def below(self) -> list[Process]:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
+from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
 from harness.report.subject import GRAVITY, to_tell_of
@@ -50,6 +51,11 @@ class Findings:
     def is_single(self) -> bool:
         """Whether it is one program as it is, with nothing varied."""
         return all(len(factor.axis.values) < 2 for factor in self.run.spec.matrix.space.factors)
+
+    @cached_property
+    def is_watched(self) -> bool:
+        """Whether it is a job that was only watched, and still ran at the last look, which speaks for all of them."""
+        return bool(self.trials) and self.trials[-1].record.outcome.ending is Ending.STILL_RUNNING
 
     @cached_property
     def answer(self) -> CampaignAnswer:

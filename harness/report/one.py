@@ -130,9 +130,15 @@ def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> di
 
 
 def watched(
-    record: TrialRecord, by_key: Mapping[str, Evidence], *, end_it: str, where: Path, argv: Sequence[str]
+    record: TrialRecord,
+    by_key: Mapping[str, Evidence],
+    *,
+    end_it: str,
+    where: Path,
+    argv: Sequence[str],
+    label: str = "report",
 ) -> str:
-    """What ``watch`` prints: the verdict, where every rank is, and what to do next.
+    """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``.
 
     ``end_it`` is the command that ends the job, ``argv`` the one that asks again; empty where there is none.
     """
@@ -146,7 +152,7 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    out += ["", *_indented(_next_of(record, evidence, end_it=end_it)), "", *named_path("report", where, width=WIDTH)]
+    out += ["", *_indented(_next_of(record, evidence, end_it=end_it)), "", *named_path(label, where, width=WIDTH)]
     if argv:
         out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)

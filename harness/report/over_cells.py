@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
-from harness.core.outcome import Ending
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
@@ -145,8 +144,8 @@ def _over_cells(findings: Findings) -> str:
 
 def _watched(findings: Findings) -> str:
     """``No hang was seen``, or why it is undecided, of a job that was only watched; empty where that was told."""
-    last = findings.run.records[-1]
-    if last.outcome.ending is not Ending.STILL_RUNNING or last.verdict.kind is not Kind.UNRESOLVED:
+    last = findings.trials[-1]
+    if not findings.is_watched or last.verdict.kind is not Kind.UNRESOLVED:
         return ""
     sentence = watched_without_verdict(last.verdict)
     return sentence[0].upper() + sentence[1:]

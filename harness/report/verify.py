@@ -17,7 +17,7 @@ from itertools import zip_longest
 from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import NoRunError, StoreError
+from harness.core.errors import DamagedArchiveError, NoRunError, StoreError
 from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
@@ -43,14 +43,18 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 class Difference:
     """A sentence that the evidence does not give: where it stands, what it says, and what it should say.
 
-    ``text`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives.
+    ``text`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives. ``is_damage`` is
+    where ``text`` says what is wrong with the evidence itself.
     """
 
     place: str
     text: str
     computed: str
+    is_damage: bool = False
 
     def __str__(self) -> str:
+        if self.is_damage:
+            return f"{self.place}: {_short(self.text)}"
         if not self.text:
             return f"{self.place}: it lacks: {_short(self.computed)}"
         if not self.computed:
@@ -70,8 +74,15 @@ class Verified:
     differences: tuple[Difference, ...]
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether the evidence itself is not as it was written, so that no page can be made from it."""
+        return any(difference.is_damage for difference in self.differences)
+
+    @property
     def sentence(self) -> str:
         """``reports/x: 412 sentences with 2,310 numbers, 26 verdicts: all as the evidence gives them``."""
+        if self.is_damaged:
+            return f"{self.folder}: its evidence is not as it was written, so nothing was computed from it"
         what = f"{self.sentences} sentences with {self.numbers} numbers, {self.judged} verdicts"
         end = f"{len(self.differences)} not as the evidence gives them" if self.differences else "all the same again"
         lacking = f" ({self.unjudged} trials came without evidence)" if self.unjudged else ""
@@ -96,13 +107,14 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
     """Compute the bundle in ``folder`` again and compare. ``judge`` gives the verdict on a trial's evidence.
 
     Raises:
-        StoreError: its evidence cannot be read at all.
+        StoreError: a page or the evidence cannot be read at all.
     """
-    run_dir = unpacked(folder)
-    archive, problems = layout.archive(folder).name, fsck.problems(run_dir)
-    broken = [Difference(place=archive, text=text.replace(f"{run_dir}/", ""), computed="") for text in problems]
-    if broken:
-        return Verified(folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=tuple(broken))
+    try:
+        run_dir = unpacked(folder)
+    except DamagedArchiveError as error:
+        return _damaged(folder, [str(error).replace(f"{layout.archive(folder).resolve()}: ", "")])
+    if problems := fsck.problems(run_dir):
+        return _damaged(folder, [text.replace(f"{run_dir}/", "") for text in problems])
     judged, differences = _verdicts(run_dir, judge)
     sentences = numbers = 0
     expected = pages(run_dir)
@@ -130,6 +142,13 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         unjudged=trials - judged,
         differences=tuple(differences),
     )
+
+
+def _damaged(folder: Path, problems: Iterable[str]) -> Verified:
+    """A bundle with nothing computed from its evidence, because that is not as it was written."""
+    archive = layout.archive(folder).name
+    differences = tuple(Difference(place=archive, text=text, computed="", is_damage=True) for text in problems)
+    return Verified(folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=differences)
 
 
 def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, list[Difference]]:

@@ -41,8 +41,11 @@ ENDS = {
 WHO_MAY_LOOK = "the same user or root may look; in a container add --cap-add SYS_PTRACE"
 """What to do where ptrace was refused."""
 
+MOVING = "moving"
+"""The cause of a job that was only watched and was seen to do something."""
+
 WATCHED = {
-    "moving": "no hang was seen",
+    MOVING: "no hang was seen",
     "ended-meanwhile": "inconclusive: it ended while it was watched",
     "paused": "it is stopped (state T)",
     "not-looked-into": "inconclusive: nobody could look into it",

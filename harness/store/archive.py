@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.errors import DamagedError
+from harness.core.errors import DamagedArchiveError
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def unpacked(bundle: Path) -> Path:
     """The run directory that the evidence of ``bundle`` holds, in a temporary folder that goes with this process.
 
     Raises:
-        DamagedError: the file is not as it was written, or holds what no bundle does.
+        DamagedArchiveError: the file is not as it was written, or holds what no bundle does.
     """
     path = layout.archive(bundle).resolve()
     return _unpacked(path, path.stat().st_mtime_ns)
@@ -51,11 +51,30 @@ def _unpacked(path: Path, written_ns: int) -> Path:
     run_dir = folder / path.parent.name
     run_dir.mkdir()
     try:
-        with tarfile.open(path, mode="r:xz") as archive:
+        content = _decoded(path)
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             members = archive.getmembers()
-            if sum(member.size for member in members) > LARGEST_BYTES or not all(m.isfile() for m in members):
-                raise DamagedError(f"{path}: it holds what the evidence of a run does not: links, or too much")
+            if not all(member.isfile() for member in members):
+                raise DamagedArchiveError(f"{path}: it holds what the evidence of a run does not: links")
             archive.extractall(run_dir, members, filter="data")
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-        raise DamagedError(f"{path}: it cannot be unpacked: {error}") from error
+        raise DamagedArchiveError(f"{path}: it cannot be unpacked: {error}") from error
     return run_dir
+
+
+def _decoded(path: Path) -> bytes:
+    """The whole stream in ``path``: tarfile stops at its last member, before the checksums of what it has read.
+
+    Raises:
+        DamagedArchiveError: the stream has no end, holds too much, or something lies behind it.
+        LZMAError: its own checksums say that it is not as it was written.
+    """
+    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    content = decoder.decompress(path.read_bytes(), max_length=LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise DamagedArchiveError(f"{path}: it holds what the evidence of a run does not: too much")
+    if not decoder.eof:
+        raise DamagedArchiveError(f"{path}: its end is missing")
+    if decoder.unused_data:
+        raise DamagedArchiveError(f"{path}: {len(decoder.unused_data)} bytes lie behind its end")
+    return content

@@ -11,6 +11,7 @@ and the command line together, and a list needs four facts of it. The answer in 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,8 @@ NOT_FINISHED = "not finished"
 class RunSummary:
     """A row in the list of runs; ``problem`` says why a run cannot be read (its other fields are then empty).
 
-    ``answer`` is the whole answer as its report gives it, ``brief`` what a line has room for; both are empty where no
-    report of the run as it is now was written.
+    ``answer`` is the whole answer as its report gives it, ``brief`` what a line has room for. Where no report of the
+    run as it is now was written, ``answer`` is empty, and ``brief`` has the verdicts on one program, else nothing.
     """
 
     directory: Path
@@ -100,7 +101,7 @@ def keep(folder: Path) -> None:
             write_atomic(layout.row(folder), json.dumps({"made_from": made_from, "row": facts}) + "\n")
 
 
-_FACTS = {"question": str, "started_at": str, "ended": str, "finding": str, "trials": int}
+_FACTS = {"question": str, "started_at": str, "ended": str, "finding": str, "brief": str, "trials": int}
 
 
 def _stored_row(folder: Path) -> RunSummary | None:
@@ -140,14 +141,15 @@ def _read(folder: Path) -> RunSummary:
 
 def _of(folder: Path, question: dict[str, Any], machine: dict[str, Any], lines: Iterable[Line]) -> RunSummary:
     """What follows from the events, as :class:`harness.store.history.History` has it."""
-    facts: list[tuple[str, str]] = []  # what a search was told, in order: event and key of the trial
+    facts: list[tuple[str, str, str]] = []  # what a search was told, in order: event, key of the trial, verdict
     end: dict[str, Any] = {}
     for line in lines:
         match line.event:
             case "record" | "reuse":
-                facts.append((line.event, line.data["record"]["trial"]["key"]))
+                record = line.data["record"]
+                facts.append((line.event, record["trial"]["key"], _verdict(record.get("verdict", {}))))
             case "said":
-                facts.append((line.event, ""))
+                facts.append((line.event, "", ""))
             case "undo":
                 del facts[max(0, len(facts) - int(line.data["count"])) :]
             case "end":
@@ -156,7 +158,7 @@ def _of(folder: Path, question: dict[str, Any], machine: dict[str, Any], lines: 
                 pass
         if line.event in ("header", "start", "said", "undo"):
             end = {}
-    counted = {fact for fact in facts if fact[0] in ("record", "reuse")}
+    counted = {fact[:2]: fact[2] for fact in facts if fact[0] in ("record", "reuse")}
     answer: dict[str, Any] = end.get("answer") or {}
     boundary: dict[str, Any] = answer.get("boundary") or end.get("boundary") or {}  # as earlier versions wrote it
     return RunSummary(
@@ -166,4 +168,21 @@ def _of(folder: Path, question: dict[str, Any], machine: dict[str, Any], lines: 
         ended=end.get("why", NOT_FINISHED),
         finding=boundary.get("finding") or answer.get("because") or "",
         trials=len(counted),
+        brief=_counts(counted.values()) if end.get("why") == "answered" and _is_single(question) else "",
     )
+
+
+def _verdict(data: dict[str, Any]) -> str:
+    kind, cause = data.get("kind", ""), data.get("cause")
+    return f"{kind} ({cause})" if cause else kind
+
+
+def _counts(verdicts: Iterable[str]) -> str:
+    """``HANG (deadlock)``, or how often each, the commonest first."""
+    counts = Counter(verdicts).most_common()
+    return counts[0][0] if len(counts) == 1 else ", ".join(f"{number} {verdict}" for verdict, number in counts)
+
+
+def _is_single(question: dict[str, Any]) -> bool:
+    """Whether it is one program as it is, with nothing varied."""
+    return question.get("task") == "cells" and not question["matrix"]["space"]["factors"]

@@ -377,6 +377,8 @@ def test_under_xdist_a_worker_that_hangs_is_replaced_and_no_test_is_lost(session
     session = sessions["workers"]
     session.check_hang(test)
     assert session.code == 1
+    assert session.properties(test)["hang_guard_verdict"] == VERDICTS[test]
+    assert session.properties(test)["hang_guard_report"] in session.failure(test)
     assert "crashed while running" not in session.out
     assert [session.failure(f"test_{name}") for name in ("before", "earlier", "after")] == ["", "", ""]
 

@@ -127,3 +127,17 @@ def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(projec
     assert nothing.exit_code == 6
     assert unnamed.exit_code == 2
     assert not (project / "merged").exists() or not list((project / "merged").iterdir())
+
+
+def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its_name(project):
+    whole = ran(project / "whole")
+    for shard in (1, 2):
+        cut(whole, project / "runs", shard=shard, of=2)
+    for number in (3, 4):
+        done = nsa_harness("report", "merge", "runs", "--runs", "runs")
+        assert done.exit_code == 1, done.output  # a cell fails, as planted
+        assert len(list((project / "runs").iterdir())) == number
+    shards = [path for path in (project / "runs").iterdir() if "--shard" in (path / "journal.jsonl").read_text()]
+    merged = next(path for path in (project / "runs").iterdir() if path not in shards)
+    done = nsa_harness("report", "merge", merged, *shards)
+    assert "have the same trial" in done.output

@@ -11,8 +11,9 @@ from xml.etree import ElementTree as ET
 from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
+from harness.report.findings import FAILED
 from harness.report.tried import TrialSet, each_verdict
-from harness.report.words import at
+from harness.report.words import MOVING, at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class TestCase:
 def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
     """One suite. A failing value is a failure, one that could not be judged an error, one not tried is skipped.
 
+    A job that was only watched is what its last look showed: a hang is a failure, a job that moves is neither.
     In a matrix a failure that was expected counts as passed, and a pass where a failure was expected as a failure.
     The failure that the report tells of begins with its line.
     """
@@ -85,9 +87,23 @@ def _printable(text: str, hide: Callable[[str], str]) -> str:
 def _of_cells(findings: Findings) -> list[TestCase]:
     trials = findings.by_cell
     results = findings.results
+    if findings.is_watched:
+        return [_of_watched(findings)]
     if not results:
         return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
     return [_of_result(result, trials.get(result.cell, TrialSet())) for result in results]
+
+
+def _of_watched(findings: Findings) -> TestCase:
+    last = findings.trials[-1]
+    outcome = "error"
+    if last.verdict.kind in FAILED:
+        outcome = "failure"
+    elif last.verdict.kind in (Kind.PASS, Kind.SLOW) or last.verdict.cause == MOVING:
+        outcome = ""
+    seconds = sum(trial.record.outcome.duration_s for trial in findings.trials)
+    name = findings.name_of(last.cell)
+    return TestCase(group="cell", name=name, seconds=seconds, outcome=outcome, wrong=(last,) if outcome else ())
 
 
 def _of_result(result: CellResult, trials: TrialSet) -> TestCase:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,8 +16,10 @@ from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, Th
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
+from harness.pytest_plugin.controller import Controller
+from harness.pytest_plugin.guarded import limits, seconds
 from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test
-from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, read_notice, tell
+from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, captured, read_notice, tell
 
 ROOT = Path(__file__).parents[4]
 
@@ -40,6 +44,70 @@ def test_what_was_told_is_read_as_it_was(tmp_path):
     assert read_notice(tmp_path / "a.told") is None
     tell(tmp_path / "a.told", notice)
     assert read_notice(tmp_path / "a.told") == notice
+
+
+def test_what_pytest_captured_of_a_process_is_read_from_outside_and_no_file_of_the_user(tmp_path):
+    with tempfile.TemporaryFile() as out, (tmp_path / "own").open("w+") as own:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "print('before', flush=True); input()"], stdin=-1, stdout=out, stderr=own
+        )
+        try:
+            until = time.monotonic() + 20
+            while not captured(child.pid, 1) and time.monotonic() < until:
+                time.sleep(0.02)
+            assert captured(child.pid, 1) == "before\n"
+            own.write("mine")
+            own.flush()
+            assert captured(child.pid, 2) == ""
+        finally:
+            child.communicate(b"\n")
+    assert captured(child.pid, 1) == ""
+
+
+@pytest.mark.parametrize("value", [-1, 0, float("nan"), 1e9, float("inf"), "soon", None])
+def test_seconds_that_would_switch_the_guard_off_are_wrong_use(value):
+    with pytest.raises(pytest.UsageError, match="--hang-guard-after takes seconds above 0 and at most 86400"):
+        seconds("--hang-guard-after", value)
+
+
+def test_wrong_seconds_are_named_by_where_they_stand():
+    config = Mock()
+    config.getoption.side_effect = {"hang_guard_after": None, "hang_guard_stall": -5.0}.get
+    config.getini.return_value = "2.5"
+    with pytest.raises(pytest.UsageError, match="--hang-guard-stall takes"):
+        limits(config)
+    config.getoption.side_effect = None
+    config.getoption.return_value = None
+    assert limits(config) == (2.5, 2.5)
+    config.getini.return_value = "0"
+    with pytest.raises(pytest.UsageError, match="hang_guard_after takes"):
+        Controller(config)
+
+
+def hung(**changed):
+    return HangNotice(
+        seq=1, nodeid="test_it.py::test_a", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a", **changed
+    )
+
+
+def test_a_test_whose_worker_is_ended_has_its_properties_and_its_output_in_junit(tmp_path):
+    sent, node = [], Mock()
+    node.gateway.id = "gw0"
+    config = Mock()
+    config.getoption.return_value = 5.0
+    config.pluginmanager.get_plugin.return_value._failed_nodes_count = 1
+    controller = Controller(config)
+    config.hook.pytest_runtest_logreport = lambda report: sent.append(report)
+    controller.folder = tmp_path
+    tell(tmp_path / "gw0.told", hung(out="before"))
+    report = pytest.TestReport("test_it.py::test_a", ("a", None, "a"), {}, "failed", "gone", "???", node=node)
+    controller.pytest_handlecrashitem("test_it.py::test_a", report, None)
+    controller.pytest_runtest_logreport(report)
+    controller.pytest_runtest_logreport(report)
+    (ended,) = sent
+    assert (ended.when, ended.outcome, ended.node) == ("teardown", "passed", node)
+    assert ended.capstdout == report.capstdout == "before"
+    assert dict(ended.user_properties) == {"hang_guard_verdict": "HANG", "hang_guard_report": "/r"}
 
 
 def test_nobody_outside_of_the_session_is_seen():

@@ -12,7 +12,9 @@ import pytest
 
 from harness.core.errors import SpecError
 from harness.core.evidence import LogTail
+from harness.core.outcome import Ending
 from harness.core.ports import Block
+from harness.core.verdict import Answer, Kind
 from harness.report import schema
 from harness.report.apart import here
 from harness.report.build import build, drawn_report, with_figures
@@ -25,6 +27,7 @@ from harness.report.render import json as json_form
 from harness.report.sections.earlier import claims_of
 from harness.report.write import form, write
 from harness.settings import identities
+from harness.solo import foreign_question, foreign_trial
 from harness.store import layout
 from report_schema import dump
 
@@ -141,6 +144,30 @@ def test_junit_of_a_value_that_could_not_be_judged_is_an_error(make_run):
     run, run_dir = make_run("no_threshold_slow")
     suite = ET.fromstring(form(run, run_dir, "junit", hide=())).find("testsuite")
     assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("looks", "wanted"),
+    [
+        ([(Kind.HANG, "deadlock")], ("1", "0")),
+        ([(Kind.UNRESOLVED, "moving")], ("0", "0")),
+        ([(Kind.UNRESOLVED, "standing")], ("0", "1")),
+        ([(Kind.HANG, "deadlock"), (Kind.UNRESOLVED, "moving")], ("0", "0")),
+        ([(Kind.UNRESOLVED, "moving"), (Kind.HANG, "deadlock")], ("1", "0")),
+    ],
+)
+def test_junit_of_a_watched_job_is_what_the_last_look_showed(looks, wanted, make_run, parts):
+    canned = parts["threshold"]()
+    record, evidence = canned.trials[0]
+    canned.spec, canned.boundary, canned.trials = foreign_question(name="watch", question="What?"), None, []
+    for repeat, (kind, cause) in enumerate(looks):
+        trial = foreign_trial("python", code="1", machine="x", why="not ours", repeat=repeat)
+        outcome = dataclasses.replace(record.outcome, ending=Ending.STILL_RUNNING, exit=None)
+        verdict = dataclasses.replace(record.verdict, kind=kind, cause=cause)
+        look = dataclasses.replace(record, trial=trial, outcome=outcome, verdict=verdict, answer=Answer.UNRESOLVED)
+        canned.trials.append((look, evidence))
+    suite = ET.fromstring(form(*make_run(canned), "junit", hide=())).find("testsuite")
+    assert (suite.get("failures"), suite.get("errors")) == wanted
 
 
 def test_a_step_summary_that_is_too_long_leaves_out_whole_sections_and_names_them(make_run, monkeypatch):

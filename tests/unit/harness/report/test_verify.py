@@ -284,3 +284,44 @@ def test_an_index_replaces_an_index_and_no_other_page(make_run, tmp_path):
     assert "it stays as it is" in " ".join(done.output.split())
     assert page.read_text() == "<h1>My site</h1>"
     assert command("--index", tmp_path, "-o", written).exit_code == 0
+
+
+def cut(content):
+    return content[:-10]
+
+
+def flipped(content, *, at):
+    return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (cut, "its end is missing"),
+        (lambda content: flipped(content, at=-30), "it cannot be unpacked"),
+        (lambda content: flipped(content, at=-8), "it cannot be unpacked"),
+        (lambda content: content + bytes(range(200)), "200 bytes lie behind its end"),
+    ],
+)
+def test_an_archive_is_read_to_its_end_and_by_its_own_checksums(change, what, folder):
+    archive = layout.archive(folder)
+    archive.write_bytes(change(archive.read_bytes()))
+    verified = verify(folder, judge=lambda case: pytest.fail("nothing is judged"))
+    assert verified.is_damaged
+    assert [str(difference).startswith(f"evidence.tar.xz: {what}") for difference in verified.differences] == [True]
+    done = CliRunner().invoke(main, ["fsck", str(folder)])
+    assert done.exit_code != 0
+    assert what in done.output
+
+
+def test_a_bundle_that_cannot_be_unpacked_hides_no_other_and_its_next_step_works(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.classify.engine.classify", lambda case: as_recorded(tmp_path / "z")(case))
+    shutil.copytree(folder, tmp_path / "z")
+    layout.archive(folder).write_bytes(cut(layout.archive(folder).read_bytes()))
+    layout.report(tmp_path / "z").write_text("nothing")
+    done = command("--verify", tmp_path)
+    assert done.exit_code == 1
+    assert "evidence.tar.xz: its end is missing" in done.output
+    assert "report.md:1: it says: nothing" in done.output
+    assert "report RUN --bundle DIR" in done.output
+    assert "--salvage" not in done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer, Override
 from harness.core.point import Point
-from harness.core.verdict import Answer
+from harness.core.verdict import Answer, Kind
+from harness.solo import foreign_question
 from harness.store import layout
 from harness.store.archive import unpacked
 from harness.store.run_store import RunStore
@@ -59,6 +61,23 @@ def test_what_was_taken_back_said_and_ended_counts_as_in_the_whole_reading(creat
             assert seen[-1] == in_full(store.run_dir)
     assert [row[-1] for row in seen] == [1, 2, 2, 1, 1, 0, 1, 1]
     assert [row[2] for row in seen].count("done") == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "kinds", "brief"),
+    [
+        ("answered", [Kind.HANG], "HANG"),
+        ("answered", [Kind.HANG, Kind.PASS, Kind.PASS], "2 PASS, 1 HANG"),
+        ("interrupted", [Kind.HANG], "interrupted"),
+    ],
+)
+def test_one_program_without_a_report_shows_its_verdicts(ended, kinds, brief, create, make_record):
+    with create(spec=foreign_question(name="watch", question="What?")) as store:
+        for number, kind in enumerate(kinds):
+            record = make_record(number + 1)
+            store.add_record(replace(record, verdict=replace(record.verdict, kind=kind, cause="")))
+        store.add_end(why=ended, seconds=1.0, answer=CampaignAnswer())
+    assert summary(store.run_dir).ending == brief
 
 
 def test_a_run_of_which_only_the_whole_reading_finds_what_is_wrong_is_not_the_latest(create, make_record, clock):
