@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli import complete
-from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS, ON, PER_TRIAL, SEED
+from harness.cli.options import DURATION, NEW_RUNS, ON, PER_TRIAL, SEED, SETTING, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +35,13 @@ TRIAL_OPTIONS = (
         "--set",
         "settings",
         multiple=True,
-        type=ASSIGNMENT,
+        type=SETTING,
         metavar="NAME=VALUE",
         help="Hold a setting of our trainer (model.dim=256), or a {name} or flag of a command.",
     ),
     click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of a trial."),
     click.option(
-        "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
+        "--env", multiple=True, type=VARIABLE, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
     ),
     click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass."),
     click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress."),

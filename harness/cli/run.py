@@ -8,7 +8,7 @@ import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import placed
-from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS
+from harness.cli.options import DURATION, NEW_RUNS, PLACE, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,12 +53,12 @@ Exit codes:
     "--set",
     "values",
     multiple=True,
-    type=ASSIGNMENT,
+    type=PLACE,
     metavar="NAME=VALUE",
     help="The value of a {name} in the command.",
 )
 @click.option(
-    "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for the program: NCCL_DEBUG=INFO."
+    "--env", multiple=True, type=VARIABLE, metavar="NAME=VALUE", help="A variable for the program: NCCL_DEBUG=INFO."
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Steps it must make to pass.")
 @click.option("--success", multiple=True, metavar="REGEX", help="What its output must show to pass, beside exit 0.")
