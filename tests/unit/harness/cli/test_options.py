@@ -28,6 +28,10 @@ def run(*argv: str, **options):
         (["run", "--set", "layers", "--", "true"], "'layers' is not NAME=VALUE; write for example n_layers=4"),
         (["run", "--env", "FOO", "--", "true"], "'FOO' is not NAME=VALUE; write for example NCCL_DEBUG=INFO"),
         (["bisect", "--axis", "x=1,2", "--env", "FOO", "--", "true", "{x}"], "write for example NCCL_DEBUG=INFO"),
+        (
+            ["bisect", "--axis", "a=1..4", "--axis", "b=0,1", "--", "true", "{a}", "{b:--b}"],
+            "bisect takes one --axis, not a and b: hold the others with --set NAME=VALUE",
+        ),
         (["bisect", "--axis", "n_layers", "--total", "soon"], "90s"),
         (["bisect", "--axis", "n_layers", "--bad", "hangs"], "did you mean 'hang'?"),
         (["bisect", "--axis", "n_layers", "--bad", "pass"], "unknown kind of failure 'pass'"),
