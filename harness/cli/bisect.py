@@ -11,7 +11,7 @@ from harness.cli import complete
 from harness.cli.exit_codes import SEARCH
 from harness.cli.fitting import say
 from harness.cli.foreign import COMMAND, WithCommand
-from harness.cli.matrix_options import asking
+from harness.cli.matrix_options import BAD, asking
 from harness.core.errors import CommandError
 
 EXAMPLES = """\b
@@ -60,13 +60,7 @@ def _one_axis(_: click.Context, __: click.Parameter, axes: tuple[str, ...]) -> s
 )
 @click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens in a sequence.")
-@click.option(
-    "--bad",
-    multiple=True,
-    metavar="KIND",
-    shell_complete=complete.kinds,
-    help="What counts as failing: hang, crash, oom, nonfinite.",
-)
+@BAD
 @click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
 @click.option(
     "--soft-limit/--no-soft-limit",

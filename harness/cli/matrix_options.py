@@ -8,6 +8,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.options import DURATION, NEW_RUNS, ON, PER_TRIAL, SEED, SETTING, VARIABLE
+from harness.core.verdict import BAD_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,14 @@ AXES = click.option(
     metavar="NAME[=V,..]",
     shell_complete=complete.axes,
     help="What to vary, the good value first: mode=single,ddp. A flag {amp:--amp} of a command needs none.",
+)
+
+BAD = click.option(
+    "--bad",
+    multiple=True,
+    metavar="KIND",
+    shell_complete=complete.kinds,
+    help=f"What counts as failing: {', '.join(map(str.lower, BAD_KINDS))}.",
 )
 
 TRIAL_OPTIONS = (
@@ -52,13 +61,7 @@ TRIAL_OPTIONS = (
 )
 
 SOUGHT = (
-    click.option(
-        "--bad",
-        multiple=True,
-        metavar="KIND",
-        shell_complete=complete.kinds,
-        help="What counts as failing: hang, crash, oom, nonfinite.",
-    ),
+    BAD,
     click.option("--certify", type=click.IntRange(min=1), help="Passes of a certificate (default: by cost, 18 to 44)."),
 )
 

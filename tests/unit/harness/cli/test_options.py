@@ -55,6 +55,18 @@ def test_wrong_use_exits_2_and_names_the_nearest_right_one(argv: list[str], said
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("command", "axes"), [("bisect", 1), ("minimise", 2), ("explore", 2)])
+def test_help_and_error_of_bad_list_the_kinds_that_it_takes(command, axes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    question = (command, "--dry-run", *("--axis", "n_layers=1..2", "--axis", "n_heads=2,4")[: 2 * axes])
+    listed = " ".join(run(command, "--help").output.partition("What counts as failing: ")[2].split())
+    kinds = listed.partition(".")[0].split(", ")
+
+    refused = run(*question, "--bad", "x").output.partition("Known: ")[2]
+    assert refused.partition(".")[0].split(", ") == sorted(kinds)
+    assert {run(*question, "--bad", kind).exit_code for kind in kinds} == {0}
+
+
 def test_a_trial_without_its_cell_says_what_is_missing_and_stops_a_git_bisect(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run("trial")
