@@ -55,8 +55,8 @@ TRIAL_OPTIONS = (
     click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass."),
     click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress."),
     click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command."),
-    click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s)."),
-    click.option("--stall", type=DURATION, help="Longest silence after it (default: learned from passed trials)."),
+    click.option("--startup", type=DURATION, help="Longest silence before a step is seen (default: 120s)."),
+    click.option("--stall", type=DURATION, help="Longest silence after that (default: learned from passed trials)."),
     click.option("--total", type=DURATION, help="Longest trial (default: learned)."),
 )
 

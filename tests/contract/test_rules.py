@@ -1709,6 +1709,20 @@ def test_a_silence_before_the_first_step_is_held_against_the_start_up_limit():
         assert is_hang(silent(times=4.1 * STARTUP_S / STALL_S, **reads, **evidence))
 
 
+@pytest.mark.parametrize(
+    ("by_user", "step", "tells"), [((), None, False), (("stall",), None, True), (("stall",), 1, False),
+                                   (("stall", "startup"), None, False)]
+)  # fmt: skip
+def test_a_stall_limit_of_the_users_that_does_not_count_yet_is_named_with_the_reason(by_user, step, tells):
+    mark = Heartbeat(seq=1, t_s=LAST_MARK_S, rank=0, pid=PID, phase="output", edge="begin", step=step)
+    seen = silent(times=1.5, heartbeats=(mark,), heartbeats_total=1, processes=looks(wchan="hrtimer_nanosleep"))
+    limits = {name: Limit(seconds=5.0, source="set by the user", by_user=True) for name in by_user}
+    seen = replace(seen, trial=replace(seen.trial, budget=replace(seen.trial.budget, **limits)))
+
+    because = classify(seen).because
+    assert ("the stall limit of 5.0 s counts from the first step on, and none was seen" in because) is tells
+
+
 # --- What ended by itself, in words ----------------------------------------------------------------------------------
 
 
