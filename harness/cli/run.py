@@ -39,6 +39,9 @@ such Python, name a line of its output (--progress) or a file that grows.
 somebody else may end is watched for four times the limit; a sleep that ends
 by itself is never called a hang.
 \b
+Its standard input is empty. A program that reads some is given it in the
+command: -- sh -c 'python train.py < answers.txt'
+\b
 Ctrl-C while it is silent means that it is stuck now: it is looked into once,
 for some five seconds, and then ended; a second Ctrl-C ends it at once.
 \b
