@@ -1777,6 +1777,15 @@ def test_a_pass_that_left_a_process_behind_says_so():
     assert "cleanup" in verdict.cites
 
 
+def test_a_pass_that_left_processes_behind_says_that_the_work_may_have_been_in_them():
+    left = case(ending=Ending.EXITED, exit=Exit(code=0), cleanup=Cleanup(ended=1), steps_wanted=0, heartbeats=())
+    advice = "which were ended: if the work was in them, the program must wait for it (run it in the foreground)"
+    assert advice not in classify(left).because
+    assert advice in classify(replace(left, trial=replace(left.trial, target="command"))).because
+    clean = replace(left, outcome=replace(left.outcome, cleanup=Cleanup()))
+    assert "behind" not in classify(replace(clean, trial=replace(left.trial, target="command"))).because
+
+
 def test_an_exception_is_a_crash_whatever_the_exit_status_says():
     for done in (1, 5):
         swallowed = exited(0, result=result("raised", done, exception="ValueError", message="x"))
