@@ -172,6 +172,9 @@ def silence(case: Case) -> str:
     limit = silence_limit(case)
     name = "stall limit" if training(case) else "start-up limit"
     waited = "" if beyond_limit(case) else ", not waited for"
+    budget = case.trial.budget
+    if pace.awaits_a_step(budget, begun=begun(case)):
+        waited += f"; the stall limit of {budget.stall.seconds:.1f} s counts from the first step on, and none was seen"
     silent = f"rank {rank} silent" if max(case.evidence.world - 1, rank) > 0 else "silent"
     return f"{silent} for {silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s{waited})"
 

@@ -11,7 +11,8 @@ from harness.cli import complete
 from harness.cli.exit_codes import SEARCH
 from harness.cli.fitting import say
 from harness.cli.foreign import COMMAND, WithCommand
-from harness.cli.matrix_options import asking
+from harness.cli.matrix_options import BAD, asking
+from harness.core.errors import CommandError
 
 EXAMPLES = """\b
 Examples:
@@ -36,23 +37,30 @@ Examples:
 """
 
 
+def _one_axis(_: click.Context, __: click.Parameter, axes: tuple[str, ...]) -> str | None:
+    """The axis that is searched along, if one was named; CommandError where there are several."""
+    if len(axes) > 1:
+        names = " and ".join(text.partition("=")[0].strip() for text in axes)
+        raise CommandError(
+            f"bisect takes one --axis, not {names}: hold the others with --set NAME=VALUE, or ask a command that "
+            "takes several: minimise (which of them the failure needs), explore (every pair), matrix run (every cell)"
+        )
+    return axes[0] if axes else None
+
+
 @click.command(cls=WithCommand, epilog=EXAMPLES + SEARCH, options_metavar="[OPTIONS] [-- COMMAND...]")
 @click.argument("file", required=False, metavar="[FILE[::SEARCH]]", type=click.Path(path_type=Path))
 @click.option(
     "--axis",
+    multiple=True,
+    callback=_one_axis,
     metavar="NAME[=VALUES]",
     shell_complete=complete.axes,
-    help="What to vary: n_layers, n_layers=1..24, mode=single,ddp,fsdp.",
+    help="What to vary, one axis: n_layers, n_layers=1..24, mode=single,ddp,fsdp.",
 )
 @click.option("--attention", type=click.Choice(["nsa", "dense", "legacy-sequential"]), help="Attention of the model.")
 @click.option("--seq-len", type=click.IntRange(min=1), help="Tokens in a sequence.")
-@click.option(
-    "--bad",
-    multiple=True,
-    metavar="KIND",
-    shell_complete=complete.kinds,
-    help="What counts as failing: hang, crash, oom, nonfinite.",
-)
+@BAD
 @click.option("--certify", type=click.IntRange(min=1), help="Passes asked of the last good value (default: by cost).")
 @click.option(
     "--soft-limit/--no-soft-limit",

@@ -33,7 +33,7 @@ def faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Kinds of failures."""
-    from harness.spec.load import BAD_KINDS
+    from harness.core.verdict import BAD_KINDS
 
     return _begin(incomplete, (kind.value.lower() for kind in BAD_KINDS))
 

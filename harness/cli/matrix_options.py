@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli import complete
-from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS, ON, PER_TRIAL, SEED
+from harness.cli.options import DURATION, NEW_RUNS, ON, PER_TRIAL, SEED, SETTING, VARIABLE
+from harness.core.verdict import BAD_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,14 @@ AXES = click.option(
     help="What to vary, the good value first: mode=single,ddp. A flag {amp:--amp} of a command needs none.",
 )
 
+BAD = click.option(
+    "--bad",
+    multiple=True,
+    metavar="KIND",
+    shell_complete=complete.kinds,
+    help=f"What counts as failing: {', '.join(map(str.lower, BAD_KINDS))}.",
+)
+
 TRIAL_OPTIONS = (
     click.option(
         "--fault", metavar="NAME[@COND,..]", shell_complete=complete.faults, help="Plant a known fault in our trainer."
@@ -35,30 +44,24 @@ TRIAL_OPTIONS = (
         "--set",
         "settings",
         multiple=True,
-        type=ASSIGNMENT,
+        type=SETTING,
         metavar="NAME=VALUE",
         help="Hold a setting of our trainer (model.dim=256), or a {name} or flag of a command.",
     ),
     click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps of a trial."),
     click.option(
-        "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
+        "--env", multiple=True, type=VARIABLE, metavar="NAME=VALUE", help="A variable for a command: NCCL_DEBUG=INFO."
     ),
     click.option("--success", multiple=True, metavar="REGEX", help="What a command's output must show to pass."),
     click.option("--progress", metavar="REGEX", help="A line of a command's output that is progress."),
     click.option("--progress-file", metavar="PATH", help="A file whose growth is progress of a command."),
-    click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s)."),
-    click.option("--stall", type=DURATION, help="Longest silence after it (default: learned from passed trials)."),
+    click.option("--startup", type=DURATION, help="Longest silence before a step is seen (default: 120s)."),
+    click.option("--stall", type=DURATION, help="Longest silence after that (default: learned from passed trials)."),
     click.option("--total", type=DURATION, help="Longest trial (default: learned)."),
 )
 
 SOUGHT = (
-    click.option(
-        "--bad",
-        multiple=True,
-        metavar="KIND",
-        shell_complete=complete.kinds,
-        help="What counts as failing: hang, crash, oom, nonfinite.",
-    ),
+    BAD,
     click.option("--certify", type=click.IntRange(min=1), help="Passes of a certificate (default: by cost, 18 to 44)."),
 )
 

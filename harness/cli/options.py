@@ -23,9 +23,12 @@ class Duration(click.ParamType[float]):
 
 
 class Assignment(click.ParamType[tuple[str, str]]):
-    """``path=value``, kept as text until the target says what type the path has."""
+    """``NAME=VALUE``, kept as text until the target says what type it has; ``example`` is one that the option takes."""
 
-    name = "path=value"
+    name = "NAME=VALUE"
+
+    def __init__(self, *, example: str) -> None:
+        self.example = example
 
     def convert(
         self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
@@ -33,10 +36,10 @@ class Assignment(click.ParamType[tuple[str, str]]):
         """The pair; a usage error with an example otherwise."""
         if isinstance(value, tuple):
             return value
-        path, equals, text = value.partition("=")
-        if not equals or not path.strip():
-            self.fail(f"{shortened(value)} is not path=value; write for example model.dim=256", param, ctx)
-        return path.strip(), text.strip()
+        name, equals, text = value.partition("=")
+        if not equals or not name.strip():
+            self.fail(f"{shortened(value)} is not NAME=VALUE; write for example {self.example}", param, ctx)
+        return name.strip(), text.strip()
 
 
 ON = (
@@ -61,4 +64,6 @@ NEW_RUNS = click.option("--runs", metavar="DIR", help="Where runs go (default: .
 
 SEED = click.IntRange(0, 2**63 - 1)
 DURATION = Duration()
-ASSIGNMENT = Assignment()
+VARIABLE = Assignment(example="NCCL_DEBUG=INFO")
+PLACE = Assignment(example="n_layers=4, for {n_layers} in the command")
+SETTING = Assignment(example="model.dim=256, or n_layers=4 for {n_layers} in a command")

@@ -8,7 +8,7 @@ import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import placed
-from harness.cli.options import ASSIGNMENT, DURATION, NEW_RUNS
+from harness.cli.options import DURATION, NEW_RUNS, PLACE, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +34,14 @@ Progress is seen without a change to the program: optimizer steps, backward
 passes and data loaders of any Python that imports torch. Where there is no
 such Python, name a line of its output (--progress) or a file that grows.
 \b
+--stall counts once a step is seen: of an optimizer, or counted by a group of
+--progress. Until then --startup does, whatever is printed. A wait that
+somebody else may end is watched for four times the limit; a sleep that ends
+by itself is never called a hang.
+\b
+Its standard input is empty. A program that reads some is given it in the
+command: -- sh -c 'python train.py < answers.txt'
+\b
 Ctrl-C while it is silent means that it is stuck now: it is looked into once,
 for some five seconds, and then ended; a second Ctrl-C ends it at once.
 \b
@@ -53,19 +61,19 @@ Exit codes:
     "--set",
     "values",
     multiple=True,
-    type=ASSIGNMENT,
+    type=PLACE,
     metavar="NAME=VALUE",
     help="The value of a {name} in the command.",
 )
 @click.option(
-    "--env", multiple=True, type=ASSIGNMENT, metavar="NAME=VALUE", help="A variable for the program: NCCL_DEBUG=INFO."
+    "--env", multiple=True, type=VARIABLE, metavar="NAME=VALUE", help="A variable for the program: NCCL_DEBUG=INFO."
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Steps it must make to pass.")
 @click.option("--success", multiple=True, metavar="REGEX", help="What its output must show to pass, beside exit 0.")
 @click.option("--progress", metavar="REGEX", help="A line of output that is progress; a group counts the steps.")
 @click.option("--progress-file", metavar="PATH", help="A file (or pattern) whose growth is progress.")
-@click.option("--startup", type=DURATION, help="Longest silence before the first step (default: 120s).")
-@click.option("--stall", type=DURATION, help="Longest silence after it (default: learned, 2m at first).")
+@click.option("--startup", type=DURATION, help="Longest silence before a step is seen (default: 120s).")
+@click.option("--stall", type=DURATION, help="Longest silence after that (default: learned, 2m at first).")
 @click.option("--limit", type=DURATION, help="Longest run (default: none); looking into a silence may end after it.")
 @click.option("--repeat", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Run it this often.")
 @click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")

@@ -115,7 +115,10 @@ class RunScreen:
 
 
 def progress(facts: Mapping[str, object]) -> str:
-    """``12 s  41 of 100 steps, in backward of step 41, silent for 3.2 s``."""
+    """``12 s  41 of 100 steps, in backward of step 41, silent for 3.2 s``.
+
+    Where the user set a limit for stalls that does not count before a step is seen, a silence says which one does.
+    """
     parts: list[str] = []
     done, total = facts.get("steps_done"), facts.get("steps_wanted")
     if done or total:
@@ -124,6 +127,8 @@ def progress(facts: Mapping[str, object]) -> str:
     parts.append("starting" if phase is None else f"in {phase}" + (f" of step {step}" if step is not None else ""))
     if _number(facts, "silence_s") > 1:
         parts.append(f"silent for {seconds(_number(facts, 'silence_s'))}")
+        if facts.get("startup_s") is not None:
+            parts.append(f"no step seen: --startup ({_number(facts, 'startup_s'):g} s) counts")
     return f"{seconds(_number(facts, 'elapsed_s'))}  {', '.join(parts)}"
 
 

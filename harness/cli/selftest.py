@@ -100,16 +100,16 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
     """The specimens asked for, in the table's order; without limits none that is only slow, which would pass.
 
     Raises:
-        UnknownNameError: no specimen has that name.
+        UnknownFaultError: no specimen has that name.
         click.UsageError: none is left, or it needs a GPU that is not there.
     """
-    from harness.core.errors import unknown
+    from harness.core.errors import UnknownFaultError, unknown
     from harness.core.verdict import Kind
     from harness.specimens.catalog import SPECIMENS, Needs
 
     for name in names:
         if name not in SPECIMENS.names():
-            raise unknown("specimen", name, SPECIMENS)
+            raise unknown("specimen", name, SPECIMENS, error=UnknownFaultError)
     only, gpu = frozenset(options["only"]), options["gpu"]
     needed = {Needs.GPU: 1, Needs.NCCL: 2}
     specimens: list[Specimen] = []

@@ -17,8 +17,6 @@ class HarnessError(Exception):
 class SpecError(HarnessError):
     """A question, matrix file, axis or option that does not make sense as written."""
 
-    help = "List what there is with: nsa-harness bisect --list-axes, or --list-faults."
-
 
 class CommandError(SpecError):
     """A command line behind ``--`` whose places and values do not fit together."""
@@ -58,6 +56,18 @@ class NoSecretError(SpecError):
 
 class UnknownNameError(SpecError):
     """A name that no table holds; the message suggests the nearest one."""
+
+
+class UnknownSettingError(UnknownNameError):
+    """An axis or setting that our trainer does not have."""
+
+    help = "List the axes of our trainer with: nsa-harness bisect --list-axes"
+
+
+class UnknownFaultError(UnknownNameError):
+    """A fault that nothing can plant."""
+
+    help = "List the faults with: nsa-harness bisect --list-faults"
 
 
 class StoreError(HarnessError):
@@ -182,10 +192,12 @@ def suggestion(name: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def unknown(what: str, name: str, candidates: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is in no table: the nearest name, and the list of all while that can be read."""
+def unknown(
+    what: str, name: str, candidates: Iterable[str], *, error: type[UnknownNameError] = UnknownNameError
+) -> UnknownNameError:
+    """The ``error`` for a name that is in no table: the nearest name, and the list of all while that can be read."""
     names = sorted(candidates)
-    return UnknownNameError(f"unknown {what} {name!r}{choices(name, names)}")
+    return error(f"unknown {what} {name!r}{choices(name, names)}")
 
 
 def choices(name: str, candidates: Iterable[str]) -> str:

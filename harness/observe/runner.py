@@ -378,7 +378,8 @@ class Runner:
         """Let the user know how the trial stands."""
         if self.progress is None:
             return
-        last = self.beats.last
+        last, budget = self.beats.last, self.trial.budget
+        awaits_a_step = pace.awaits_a_step(budget, begun=self.beats.first_step_t_s is not None)
         facts: dict[str, object] = {
             "elapsed_s": self.age_s(),
             "silence_s": self.silence_s(),
@@ -386,6 +387,7 @@ class Runner:
             "steps_wanted": self.steps_wanted,
             "phase": last.phase if last else None,
             "step": last.step if last else None,
+            "startup_s": budget.startup.seconds if awaits_a_step else None,
             "looks": self.round_began_s is not None and self.position < len(ROUND),
         }
         self.progress(facts | {"note": note} if note else facts)

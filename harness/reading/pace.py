@@ -80,6 +80,11 @@ def silence_limit(budget: Budget, *, training: bool) -> Limit:
     return budget.stall if training else budget.startup
 
 
+def awaits_a_step(budget: Budget, *, begun: bool) -> bool:
+    """Whether the user set a limit for stalls that does not count yet: no step was seen, from which on it does."""
+    return budget.stall.by_user and not budget.startup.by_user and not begun
+
+
 def busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial, *, training: bool) -> float:
     """Seconds that a silence in which something computes must last to be out of proportion.
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from harness.report.findings import Findings
 
 
+NO_INPUT = "EOF when reading a line"
+"""What Python says where ``input()`` finds the end of standard input."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
     """Something to do, what it would tell, and the command for it where there is one."""
@@ -47,6 +51,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         return next_along(findings)
     steps = [
         _put_right(findings),
+        None if findings.subject is None else give_input(findings.subject),
         _look_closer(findings, place),
         _instead(findings),
         _slow(findings),
@@ -91,6 +96,7 @@ def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
+                None if findings.failing is None else give_input(findings.failing.first.record),
                 _wait_longer(findings),
                 _look(findings),
                 _repeat(findings, boundary),
@@ -167,6 +173,16 @@ def again(findings: Findings, option: str, value: str) -> tuple[str, ...]:
     """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
     run = findings.run
     return () if run.invocation is None else run.invocation.having(option, value).argv
+
+
+def give_input(record: TrialRecord) -> NextStep | None:
+    """Where a trial crashed as it asked for input: that there is none, and how it can have some."""
+    if record.verdict.cause != EOFError.__name__ or NO_INPUT not in record.verdict.because:
+        return None
+    return NextStep(
+        text="Give it its input: the standard input of a trial is empty. Name a file in the command, as in "
+        "sh -c 'python train.py < answers.txt'."
+    )
 
 
 def _wait_longer(findings: Findings) -> NextStep | None:

@@ -15,7 +15,7 @@ from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
-from harness.report.next_steps import more_time, never_started
+from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
     deciding_sample,
@@ -113,8 +113,9 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
     if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
         cleanup = seen.cleanup(record.outcome.cleanup).replace("**", "").replace("\\", "")
         out += _indented(f"cleaned up: {clean(cleanup)}")
-    longer = never_started(run, record) or more_time(run, record)
+    longer, asks = never_started(run, record) or more_time(run, record), give_input(record)
     out += ["", *named_path("report", where, width=WIDTH)]
+    out += [] if asks is None else wrap(f"next: {asks.text}", width=WIDTH)
     out += ["again:"] if longer is None else wrap(f"next: {longer.text}", width=WIDTH)
     out += command(longer.command if longer else run.argv, width=WIDTH, indent="  ")
     return "\n".join(out)

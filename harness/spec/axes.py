@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.core.errors import SpecError, unknown
+from harness.core.errors import SpecError, UnknownSettingError, unknown
 from harness.core.point import Axis, AxisType
 from harness.spec.amounts import number, shortened
 from harness.trainer import run_config
@@ -28,7 +28,7 @@ def setting(name: str) -> ConfigPath:
     """The setting that ``name`` means: an axis, a dotted path, or the last part of one where that is unique.
 
     Raises:
-        UnknownNameError: no such setting; the message suggests the nearest and lists all.
+        UnknownSettingError: no such setting; the message suggests the nearest and lists all.
     """
     paths = run_config().paths()
     if name in AXES:
@@ -38,7 +38,7 @@ def setting(name: str) -> ConfigPath:
     ends = [path for path in paths if path.rpartition(".")[2] == name]
     if len(ends) == 1:
         return paths[ends[0]]
-    raise unknown("setting", name, {*AXES, *paths})
+    raise unknown("setting", name, {*AXES, *paths}, error=UnknownSettingError)
 
 
 def parse_axis(text: str) -> Axis:
@@ -55,7 +55,7 @@ def parse_axis(text: str) -> Axis:
     if not equals and name in AXES:
         return AXES[name]
     if name not in AXES and name not in run_config().paths():
-        raise unknown("axis", name, AXES)
+        raise unknown("axis", name, AXES, error=UnknownSettingError)
     row = AXES.get(name)
     where = setting(name)
     if where.type not in (int, float):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.core.errors import SpecError, unknown
+from harness.core.errors import SpecError, UnknownFaultError, unknown
 from harness.core.point import AxisType, word_of
 from harness.core.trial import Condition, Fault
 from harness.spec.axes import setting
@@ -43,7 +43,7 @@ def _specimen(name: str, specimens: tuple[str, ...]) -> str:
     for row in specimens:
         if row.replace("_", "-") == name.replace("_", "-"):
             return row
-    raise unknown("specimen", name, specimens)
+    raise unknown("specimen", name, specimens, error=UnknownFaultError)
 
 
 def _condition(part: str, text: str, axes: Mapping[str, Axis]) -> Condition:

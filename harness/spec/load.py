@@ -9,7 +9,7 @@ from harness.core.errors import SpecError, unknown
 from harness.core.point import Point
 from harness.core.spec import Effort, Limits
 from harness.core.trial import CONTROLS
-from harness.core.verdict import FAILURES, Kind
+from harness.core.verdict import BAD_KINDS
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
 from harness.spec.matrix_axes import at
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Value
+    from harness.core.verdict import Kind
     from harness.spec.yaml_file import Lines
-
-BAD_KINDS = FAILURES | {Kind.SLOW, Kind.BELOW_TARGET}
 
 
 def load(path: Path) -> CampaignSpec:

@@ -1191,3 +1191,27 @@ def test_a_process_of_a_rank_that_waits_in_a_collective_waits_for_others_of_its_
     lock = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
     assert classify(with_a_helper(seen, parent=100, frames=BARRIER, **lock)).kind is Kind.UNRESOLVED
     assert classify(with_a_helper(seen, parent=100, frames=LOCK, **lock)).kind is Kind.HANG
+
+
+BELOW_TORCHRUN = """{own}[rank0]: Traceback (most recent call last):
+[rank0]:   File "/job/train.py", line 8, in train
+[rank0]: RuntimeError: Read error [127.0.0.1]:64392: Connection reset by peer
+E1127 08:33:48.872000 1 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 7) local_rank: 1
+Traceback (most recent call last):
+  File "/venv/lib/torch/distributed/launcher/api.py", line 383, in launch_agent
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+{rule}
+train.py FAILED
+{rule}
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "quote"), [("", "without a result;"), ("shard 3\n-----\n", "without a result; stderr ends: shard 3;")]
+)
+def test_a_rank_that_exits_is_quoted_with_its_own_last_words_and_not_the_launchers(own, quote):
+    text = BELOW_TORCHRUN.format(own=own, rule=60 * "=")
+    verdict = classify(ended(LOST, Seen(exit=Exit(code=7), ended_s=4.0), text=text))
+
+    assert (verdict.cause, verdict.rank) == ("exit-7", 1)
+    assert quote in verdict.because

@@ -1709,6 +1709,20 @@ def test_a_silence_before_the_first_step_is_held_against_the_start_up_limit():
         assert is_hang(silent(times=4.1 * STARTUP_S / STALL_S, **reads, **evidence))
 
 
+@pytest.mark.parametrize(
+    ("by_user", "step", "tells"), [((), None, False), (("stall",), None, True), (("stall",), 1, False),
+                                   (("stall", "startup"), None, False)]
+)  # fmt: skip
+def test_a_stall_limit_of_the_users_that_does_not_count_yet_is_named_with_the_reason(by_user, step, tells):
+    mark = Heartbeat(seq=1, t_s=LAST_MARK_S, rank=0, pid=PID, phase="output", edge="begin", step=step)
+    seen = silent(times=1.5, heartbeats=(mark,), heartbeats_total=1, processes=looks(wchan="hrtimer_nanosleep"))
+    limits = {name: Limit(seconds=5.0, source="set by the user", by_user=True) for name in by_user}
+    seen = replace(seen, trial=replace(seen.trial, budget=replace(seen.trial.budget, **limits)))
+
+    because = classify(seen).because
+    assert ("the stall limit of 5.0 s counts from the first step on, and none was seen" in because) is tells
+
+
 # --- What ended by itself, in words ----------------------------------------------------------------------------------
 
 
@@ -1761,6 +1775,15 @@ def test_a_pass_that_left_a_process_behind_says_so():
     assert verdict.kind is Kind.PASS
     assert "left 1 process(es) behind" in verdict.because
     assert "cleanup" in verdict.cites
+
+
+def test_a_pass_that_left_processes_behind_says_that_the_work_may_have_been_in_them():
+    left = case(ending=Ending.EXITED, exit=Exit(code=0), cleanup=Cleanup(ended=1), steps_wanted=0, heartbeats=())
+    advice = "which were ended: if the work was in them, the program must wait for it (run it in the foreground)"
+    assert advice not in classify(left).because
+    assert advice in classify(replace(left, trial=replace(left.trial, target="command"))).because
+    clean = replace(left, outcome=replace(left.outcome, cleanup=Cleanup()))
+    assert "behind" not in classify(replace(clean, trial=replace(left.trial, target="command"))).because
 
 
 def test_an_exception_is_a_crash_whatever_the_exit_status_says():

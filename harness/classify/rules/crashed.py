@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, first_verdict, log_with, place
-from harness.classify.messages import cause_of, headline
+from harness.classify.messages import before_launcher, cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
@@ -20,7 +20,7 @@ from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from harness.core.evidence import WorkerResult
     from harness.core.verdict import Case, Verdict
@@ -108,8 +108,10 @@ def _signalled(case: Case, number: int) -> Verdict:
 def _error_status(case: Case, code: int) -> Verdict:
     log = log_with(case, traceback_names)
     names = traceback_names(log.text) if log else ()
-    cause, lines = _first_cause(_own_lines(case))
-    quote = f"; {log.stream} ends: {_last_line(log.text)}" if log else ""
+    printed = "\n".join(tail.text for tail in case.evidence.logs)
+    cause, lines = _first_cause(_own_lines(case, printed.splitlines()))
+    last = _last_line(_own_lines(case, before_launcher(log.text))) if log else ""
+    quote = f"; {log.stream} ends: {last}" if log and last else ""
     quote = f"; it said: {headline(chr(10).join(lines))}" if cause else quote
     return conclude(
         case,
@@ -131,16 +133,16 @@ def _first_cause(lines: Sequence[str]) -> tuple[str | None, Sequence[str]]:
     return None, ()
 
 
-def _own_lines(case: Case) -> list[str]:
-    """The lines of output, those aside that torch marks as another rank's (``[rank1]: ...``)."""
+def _own_lines(case: Case, lines: Iterable[str]) -> list[str]:
+    """Those of ``lines`` of output, without those that torch marks as another rank's (``[rank1]: ...``)."""
     last = case.evidence.last
     own = f"[rank{last.rank if last else 0}]:"
-    lines: list[str] = []
-    for log in case.evidence.logs:
-        lines += log.text.splitlines()
     return [line for line in lines if not re.match(r"\[rank\d+\]:", line) or line.startswith(own)]
 
 
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip()[:200] if lines else ""
+def _last_line(lines: Sequence[str]) -> str:
+    """The last of them that has a word in it; rules and marks say nothing."""
+    for line in reversed(lines):
+        if re.search(r"\w", line):
+            return line.strip()[:200]
+    return ""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, has_done_its_steps, place
+from harness.classify.facts import STRANGERS, conclude, has_done_its_steps, place
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
 if TYPE_CHECKING:
     from harness.core.verdict import Case, Verdict
+
+
+MUST_WAIT = ": if the work was in them, the program must wait for it (run it in the foreground)"
+"""What a stranger's program may have to change: a launcher that leaves its work to a daemon passes before the work."""
 
 
 def passed(case: Case) -> Verdict | None:
@@ -32,6 +36,7 @@ def passed(case: Case) -> Verdict | None:
     cites = ["exit", "progress", *([result.id] if result is not None else [])]
     if outcome.cleanup.ended:
         because += f"; it left {outcome.cleanup.ended} process(es) behind, which were ended"
+        because += MUST_WAIT if case.trial.target == STRANGERS else ""
         cites.append("cleanup")
     return conclude(case, Kind.PASS, because=because, cites=cites, confidence=Confidence.PROOF)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.command_line import composed
 from harness.core.ports import Block
 from harness.report import own_command
-from harness.report.next_steps import go_on, reproduce
+from harness.report.next_steps import give_input, go_on, reproduce
 from harness.report.text import code, command, details, fence, md, seconds, shell_lines
 from harness.report.words import at, of
 from harness.store import layout
@@ -62,7 +62,8 @@ def minimal(findings: Findings, run_dir: Path) -> str:
     if record.trial.target != "nsa":
         line = composed(record.trial.config, python=record.trial.python or "python", env=record.trial.env)
         own = "\n".join(shell_lines(list(map(redact_text, line.words))))
-        return f"Outside the harness, the program's own command is the reproduction:\n\n{fence(own, 'bash')}"
+        empty = ", with an empty standard input (`< /dev/null`)" if give_input(record) else ""
+        return f"Outside the harness, the program's own command is the reproduction{empty}:\n\n{fence(own, 'bash')}"
     script, outcome = layout.repro(run_dir), layout.repro(run_dir, "json")
     if not (script.is_file() and outcome.is_file()) and layout.bundle_manifest(run_dir).is_file():
         return "The failure was not tried outside the harness."

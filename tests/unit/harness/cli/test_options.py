@@ -24,7 +24,14 @@ def run(*argv: str, **options):
         (["bisect", "--axis", "n_layers", "--fault", "crash@n_layer>=5"], "did you mean 'n_layers'?"),
         (["bisect", "--axis", "n_layers", "--set", "model.dmi=64"], "did you mean 'model.dim'?"),
         (["bisect", "--axis", "n_layers", "--set", "model.dim=many"], "model.dim"),
-        (["bisect", "--axis", "n_layers", "--set", "model.dim"], "path=value"),
+        (["bisect", "--axis", "n_layers", "--set", "model.dim"], "is not NAME=VALUE; write for example model.dim=256"),
+        (["run", "--set", "layers", "--", "true"], "'layers' is not NAME=VALUE; write for example n_layers=4"),
+        (["run", "--env", "FOO", "--", "true"], "'FOO' is not NAME=VALUE; write for example NCCL_DEBUG=INFO"),
+        (["bisect", "--axis", "x=1,2", "--env", "FOO", "--", "true", "{x}"], "write for example NCCL_DEBUG=INFO"),
+        (
+            ["bisect", "--axis", "a=1..4", "--axis", "b=0,1", "--", "true", "{a}", "{b:--b}"],
+            "bisect takes one --axis, not a and b: hold the others with --set NAME=VALUE",
+        ),
         (["bisect", "--axis", "n_layers", "--total", "soon"], "90s"),
         (["bisect", "--axis", "n_layers", "--bad", "hangs"], "did you mean 'hang'?"),
         (["bisect", "--axis", "n_layers", "--bad", "pass"], "unknown kind of failure 'pass'"),
@@ -46,6 +53,18 @@ def test_wrong_use_exits_2_and_names_the_nearest_right_one(argv: list[str], said
     assert done.exit_code == 2, done.output
     assert said in done.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("command", "axes"), [("bisect", 1), ("minimise", 2), ("explore", 2)])
+def test_help_and_error_of_bad_list_the_kinds_that_it_takes(command, axes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    question = (command, "--dry-run", *("--axis", "n_layers=1..2", "--axis", "n_heads=2,4")[: 2 * axes])
+    listed = " ".join(run(command, "--help").output.partition("What counts as failing: ")[2].split())
+    kinds = listed.partition(".")[0].split(", ")
+
+    refused = run(*question, "--bad", "x").output.partition("Known: ")[2]
+    assert refused.partition(".")[0].split(", ") == sorted(kinds)
+    assert {run(*question, "--bad", kind).exit_code for kind in kinds} == {0}
 
 
 def test_a_trial_without_its_cell_says_what_is_missing_and_stops_a_git_bisect(tmp_path, monkeypatch):
@@ -135,7 +154,13 @@ def test_the_tables_of_axes_and_faults_can_be_listed():
             "near.yaml:3: unknown setting 'n_layrs'; did you mean 'n_layers'?\n",
             "matrix copy",
         ),
-        (["trial", "one.yaml::n_layer=5"], "unknown axis 'n_layer'; did you mean 'n_layers'?", "--list-axes"),
+        (["trial", "one.yaml::n_layer=5"], "unknown axis 'n_layer'; did you mean 'n_layers'?", "--help"),
+        (["bisect", "--axis", "n_layer"], "unknown setting 'n_layer'", "--list-axes"),
+        (["bisect", "--axis", "n_layers", "--fault", "crsh"], "unknown specimen 'crsh'", "--list-faults"),
+        (["run", "--progress", "step (", "--", "true"], "'step (' is no regular expression", "--help"),
+        (["bisect", "--axis", "layers=4..1", "--", "true", "{layers}"], "4..1 runs down", "--help"),
+        (["bisect", "--axis", "layers=1,2,2", "--", "true", "{layers}"], "lists a value twice", "--help"),
+        (["bisect", "--axis", "n_layers", "--bad", "xyz"], "unknown kind of failure 'xyz'", "--help"),
         (["bisect", "gone.yaml"], "gone.yaml: cannot be read as a question file: No such file", "matrix copy"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -1,0 +1,15 @@
+"""The line that moves while one program runs."""
+
+from __future__ import annotations
+
+from harness.cli.run_screen import progress
+
+
+def test_a_silence_names_the_limit_that_counts_where_a_stall_limit_does_not_count_yet():
+    facts = {"elapsed_s": 34.0, "silence_s": 33.7, "steps_done": 0, "steps_wanted": 0, "phase": "output", "step": None}
+
+    assert progress(facts) == "34 s  in output, silent for 34 s"
+    assert progress(facts | {"startup_s": None}) == progress(facts)
+    waits = progress(facts | {"startup_s": 120.0})
+    assert waits == "34 s  in output, silent for 34 s, no step seen: --startup (120 s) counts"
+    assert progress(facts | {"startup_s": 120.0, "silence_s": 0.5}) == "34 s  in output"
