@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from harness.report.tried import Group
 
 
-ENOUGH = 3
-"""Different values that a line must go through before a headline speaks of growth."""
-
-
 def summarise(findings: Findings, run_dir: Path) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
@@ -277,7 +273,7 @@ def _growth(findings: Findings) -> str:
     text = ""
     for axis_fit in findings.answer.fits:
         fit = axis_fit.fit
-        if len(fit.sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
+        if fit.is_growth and fit.r_squared >= LINEAR_R_SQUARED:
             text += f" {_grows(findings, axis_fit)}"
     return text
 
