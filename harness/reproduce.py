@@ -19,8 +19,8 @@ from harness.core.errors import CommandError, SpecError
 from harness.core.verdict import Kind
 from harness.launch import prctl
 from harness.reading.frames import deciding_thread, telling_frame
+from harness.report.findings import Findings
 from harness.report.stacks import deciding_sample
-from harness.report.subject import to_tell_of
 from harness.store import layout
 from harness.store.files import write_atomic
 from harness.store.redact import redact_text
@@ -61,7 +61,7 @@ def reproduce(
     Raises:
         SpecError: no trial failed, or the failing one was not a run of our own trainer.
     """
-    record = to_tell_of(run.records)
+    record = Findings(run=run).subject
     if record is None:
         raise SpecError(f"no trial of {run.id} failed, so there is nothing to reproduce")
     if record.trial.target != "nsa":

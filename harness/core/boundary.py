@@ -8,6 +8,9 @@ from typing import Any
 
 from harness.core.point import Value
 
+LEAST_FOR_GROWTH = 3
+"""Values that must be measured before growth is spoken of: two give a line, and no interval."""
+
 
 class Claim(StrEnum):
     """The three words a report may use, and no stronger one.
@@ -54,13 +57,14 @@ class RateBand:
 class ScalingFit:
     """What passed trials cost against the axis: ``quantity = intercept + slope * value`` by least squares.
 
-    ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the e of the best
-    ``quantity = c + b * value**e`` where it can be told (None otherwise) and ``exponent_low`` and ``exponent_high``
-    its 95 % interval. ``law`` names how it grows, chosen by what it says of the largest value when it is fitted to the
-    others, ``other_laws`` what the points allow besides; empty where there are too few. ``predicted`` is the quantity
-    for values that were not reached by that law, ``limits`` what it stays below there with 95 % by all of them, None
-    where none can be named. ``note`` says what the fit cannot. With ``is_by_value`` each value counted once, with
-    the median of its trials; earlier versions counted every trial.
+    ``slope_low`` and ``slope_high`` are the 95 % interval, ``exponent`` the e of the best ``quantity = c + b *
+    value**e`` where it can be told (None otherwise) and ``exponent_low`` and ``exponent_high`` its 95 % interval.
+    ``law`` names how it grows, chosen by what it says of the largest value when it is fitted to the others,
+    ``other_laws`` what the points allow besides; these and ``exponent`` are empty where growth is not shown.
+    ``predicted`` is the quantity for values that were not reached, by the law that predicts best, ``limits`` what
+    it stays below there with 95 % by all of them, None where none can be named. ``note`` says what the fit cannot.
+    With ``is_by_value`` each value counted once, with the median of its trials; earlier versions counted every
+    trial.
     """
 
     quantity: str
@@ -84,6 +88,11 @@ class ScalingFit:
     def sizes(self) -> tuple[float, ...]:
         """The values of the axis that were measured, each once, ascending."""
         return tuple(sorted(dict(self.points)))
+
+    @property
+    def is_growth(self) -> bool:
+        """Whether the points show growth: the interval of the slope, or of the law that is named, is above zero."""
+        return len(self.sizes) >= LEAST_FOR_GROWTH and (self.slope_low > 0 or self.law not in ("", "n"))
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from harness.core.boundary import Boundary, ScalingFit
-from harness.core.cause import AxisVerdict, CellCount, Explored, Interaction, Minimised
+from harness.core.boundary import Boundary, Claim, ScalingFit
+from harness.core.cause import AxisVerdict, Cause, CellCount, Explored, Interaction, Minimised
 from harness.core.errors import SpecError
 from harness.core.matrix import DEFAULT_EFFORT, LEARNED, Matrix
 from harness.core.point import Axis, Point, Value
@@ -250,6 +250,13 @@ class CampaignAnswer:
     because: str = ""
     notes: tuple[str, ...] = ()
     commands: tuple[OwnCommand, ...] = ()
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes that a search named, those first that are reproduced, then those that are certified."""
+        search = self.minimised or self.explored
+        causes = search.causes if search else ()
+        return tuple(sorted(causes, key=lambda cause: (cause.claim is Claim.OBSERVED, not cause.certified)))
 
     @property
     def surprises(self) -> tuple[CellResult, ...]:

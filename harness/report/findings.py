@@ -71,7 +71,12 @@ class Findings:
     @cached_property
     def subject(self) -> TrialRecord | None:
         """The trial to tell about: see :func:`to_tell_of`."""
-        return to_tell_of(self.run.records)
+        return to_tell_of(self.run.records, answered=self.answered)
+
+    @cached_property
+    def answered(self) -> tuple[Point, ...]:
+        """The failing cells of the causes that were named, in the order in which they are told of."""
+        return tuple(cause.seen.cell for cause in self.answer.causes)
 
     @cached_property
     def kinds(self) -> Set[Kind]:

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from harness.report.tried import Group
 
 
-ENOUGH = 3
-"""Different values that a line must go through before a headline speaks of growth."""
-
-
 def summarise(findings: Findings, run_dir: Path) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
@@ -112,7 +108,23 @@ def _failures(findings: Findings) -> str:
         return listed(words)
     at = f"in {len(cells_of(findings.failed))} of {count(len(findings.by_cell), 'cell')}"
     settings = where(findings, words[0]) if len(words) == 1 else ""
-    return f"{listed(words)} {settings or at}"
+    return _answered_first(findings, words) or f"{listed(words)} {settings or at}"
+
+
+def _answered_first(findings: Findings, words: Sequence[str]) -> str:
+    """What the causes that were named end in, apart from other failures; empty where there are no others."""
+    own = {str(trial.verdict) for trial in findings.failed if trial.cell in findings.answered}
+    answered = [word for word in words if word in own]
+    if not answered or len(answered) == len(words):
+        return ""
+    at = f"{listed(answered)} in {_cells_ended(findings, answered)} of {count(len(findings.by_cell), 'cell')}"
+    others = [f"{word} in {_cells_ended(findings, [word])}" for word in words if word not in own]
+    return f"{at}, and {listed(others)}"
+
+
+def _cells_ended(findings: Findings, words: Sequence[str]) -> int:
+    """In how many cells a trial ended so."""
+    return len(cells_of(trial for trial in findings.failed if str(trial.verdict) in words))
 
 
 def headline(findings: Findings) -> str:
@@ -276,7 +288,7 @@ def _growth(findings: Findings) -> str:
     text = ""
     for axis_fit in findings.answer.fits:
         fit = axis_fit.fit
-        if len(fit.sizes) >= ENOUGH and fit.r_squared >= LINEAR_R_SQUARED and fit.slope_low > 0:
+        if fit.is_growth and fit.r_squared >= LINEAR_R_SQUARED:
             text += f" {_grows(findings, axis_fit)}"
     return text
 

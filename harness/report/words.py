@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Claim, Finding
+from harness.core.boundary import LEAST_FOR_GROWTH, Claim, Finding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
@@ -101,8 +101,8 @@ def _answer(findings: Findings, boundary: Boundary) -> str:
         case Finding.NO_THRESHOLD_SLOW:
             only_slow = len(findings.slow_groups) == len(findings.groups)
             nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
-            growth = f"{grows(findings, boundary.fit)} " if boundary.fit else ""
-            return f"{nothing}. {growth}{_ran_out(findings)}"
+            growth = grows(findings, boundary.fit) if boundary.fit else ""
+            return " ".join(filter(None, (f"{nothing}.", growth, _ran_out(findings))))
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
@@ -178,18 +178,26 @@ def _undecided(findings: Findings, boundary: Boundary) -> str:
 
 
 def grows(findings: Findings, fit: ScalingFit) -> str:
-    """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``; no interval where two values give none."""
+    """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``, or that growth is not shown.
+
+    Empty with two values, which cannot show any.
+    """
     timed = "step" if per_step(fit) else "trial"
+    if len(fit.sizes) < LEAST_FOR_GROWTH:
+        return ""
+    if not fit.is_growth:
+        most = f"may take up to {fit.slope_high:.3g} s more" if fit.slope_high > 0 else "takes no more"
+        return f"No growth is shown: a {timed} {most} per {unit(findings)}{interval_of(fit)}."
     if fit.law not in ("", "n"):
         others = f" (possible, too: {', '.join(fit.other_laws)})" if fit.other_laws else ""
         return f"The time of a {timed} grows like {fit.law}, n = {findings.run.axis.name}{others}."
-    interval = f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    if fit.slope <= 0:
-        return f"A {timed} was not seen to take longer per {unit(findings)}{interval}."
-    text = f"a {timed} takes {fit.slope:.3g} s more per {unit(findings)}{interval}."
-    if fit.slope_low <= 0:
-        return f"{text[0].upper()}{text[1:-1]}; that it does not grow is not ruled out."
+    text = f"a {timed} takes {fit.slope:.3g} s more per {unit(findings)}{interval_of(fit)}."
     return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
+
+
+def interval_of(fit: ScalingFit) -> str:
+    """`` (95 %: 1.1 .. 1.3)``; empty where the points leave no scatter to give one by."""
+    return f" (95 %: {fit.slope_low:.3g} .. {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
 
 
 def other_settings(findings: Findings, axis_fit: AxisFit) -> list[str]:
@@ -199,9 +207,9 @@ def other_settings(findings: Findings, axis_fit: AxisFit) -> list[str]:
 
 
 def is_linear(fit: ScalingFit) -> bool:
-    """Whether the times may be called linear: three values at least, a line that explains them, no other power."""
+    """Whether the times may be called linear: they grow, a line explains them, no other power."""
     other_power = fit.law not in ("", "n") or (fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25)
-    return len(fit.sizes) >= 3 and fit.r_squared >= LINEAR_R_SQUARED and not other_power
+    return fit.is_growth and fit.r_squared >= LINEAR_R_SQUARED and not other_power
 
 
 def per_step(fit: ScalingFit) -> bool:

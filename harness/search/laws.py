@@ -30,6 +30,8 @@ LEAST_WEIGHED = 0.1
 """A cost weighs by what the law says of it, and by this part of itself where the law says nearly nothing."""
 LEAST_ERROR = 1e-3
 """Relative error that is always allowed for, so that exact points do not rule out a law for its rounding."""
+CHOSEN_LEVEL = 0.98
+"""Level of the interval that shows growth by a law that was chosen among many: one of them fits noise well."""
 
 Point = tuple[float, float]
 
@@ -85,6 +87,12 @@ class Growth:
         """The other laws with a name that the points allow."""
         return tuple(law.name for law in self.possible if law.is_named and law.name != self.law.name)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the points rule out that the cost stays the same: every law here grows, also through noise."""
+        error = self.law.scale_error(points=len(self.points), level=CHOSEN_LEVEL)
+        return error is not None and self.law.scale > error
+
     def limit(self, size: float, *, level: float = 0.95) -> float | None:
         """What one more value at ``size`` stays below, by every law that is possible; None where that says nothing.
 
@@ -98,7 +106,10 @@ class Growth:
 
 
 def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
-    """The laws that ``points`` (size, cost) allow; None with fewer than four sizes, five points, or without growth."""
+    """The laws of growth that ``points`` (size, cost) allow; None with fewer than four sizes or five points.
+
+    That it does not grow at all is no law here: whether growth is shown, ``Growth.is_shown`` says.
+    """
     if len(points) <= LEAST_VALUES:
         return None
     sizes, costs = zip(*points, strict=True)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.campaign import CampaignAnswer, CampaignSpec
-    from harness.core.cause import Cause
     from harness.core.command_line import CommandLine
     from harness.core.point import Point
     from harness.core.record import TrialRecord
@@ -31,15 +30,9 @@ PROGRAM = "python"
 """What stands for an interpreter that a command line leaves to the harness."""
 
 
-def causes_of(answer: CampaignAnswer) -> tuple[Cause, ...]:
-    """The causes that a search found."""
-    outcome = answer.minimised or answer.explored
-    return outcome.causes if outcome else ()
-
-
 def once_more(answer: CampaignAnswer, records: Sequence[TrialRecord]) -> CellRequest | None:
     """The cause that is to be tried again next; None once each was tried :data:`TRIES` times, or spoiled as often."""
-    for cause in causes_of(answer):
+    for cause in answer.causes:
         cell = cause.seen.cell
         kinds = [record.verdict.kind for record in of_cell(cell, records) if record.trial.role == AGAIN]
         answers = len(kinds) - kinds.count(Kind.INFRA)
@@ -62,7 +55,7 @@ def own_commands(spec: CampaignSpec, answer: CampaignAnswer, records: Sequence[T
 def _of_causes(answer: CampaignAnswer) -> list[tuple[Point, list[Point]]]:
     """The failing cell of each cause, and the passing ones a step back from it."""
     rows: list[tuple[Point, list[Point]]] = []
-    for cause in causes_of(answer):
+    for cause in answer.causes:
         next_to = [need.back.cell for need in cause.needs if need.back]
         rows.append((cause.seen.cell, next_to))
     return rows

@@ -33,7 +33,9 @@ def fit_scaling(
     Each value counts once (``core.fit.medians``): the scatter of a certificate is no error of a slope. Two values give
     a line without an interval: ``slope_low == slope_high == slope``, and ``note`` says so. Other values are predicted
     by the law that predicts best (``laws.growth``), with a limit where one can be named; by the line, and without a
-    limit, where too few values were measured to tell laws apart.
+    limit, where too few values were measured to tell laws apart. A law is named, and an exponent given, only where
+    growth is shown: the interval of the line's slope or of the law's scale is above zero. A line alone would miss a
+    steep law, whose bend it takes for noise.
     """
     every = sorted(points)
     ordered = medians(every)
@@ -45,8 +47,9 @@ def fit_scaling(
     error = line.slope_error() if weighed is None else weighed.scale_error(points=len(ordered))
     note = "two values: no interval can be given" if error is None else ""
     margin = error or 0.0
-    exponents = growth_exponent(ordered)
     grown = growth(ordered)
+    is_shown = error is not None and (slope > error or (grown is not None and grown.is_shown))
+    exponents = growth_exponent(ordered) if is_shown else None
     law = grown.law if grown else weighed or line
     predicted: list[tuple[float, float]] = []
     limits: list[tuple[float, float | None]] = []
@@ -63,8 +66,8 @@ def fit_scaling(
         points=tuple(every),
         predicted=tuple(predicted),
         limits=tuple(limits),
-        law="" if grown is None else grown.law.name,
-        other_laws=() if grown is None else grown.others,
+        law=grown.law.name if grown and is_shown else "",
+        other_laws=grown.others if grown and is_shown else (),
         exponent=None if exponents is None else exponents[0],
         exponent_low=None if exponents is None else exponents[1],
         exponent_high=None if exponents is None else exponents[2],

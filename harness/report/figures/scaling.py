@@ -74,7 +74,6 @@ def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
 
 def _alt(fit: ScalingFit, axis: str) -> str:
     low, high = min(fit.points), max(fit.points)
-    interval = f" (95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
     prediction = ""
     if fit.predicted:
         x, y = max(fit.predicted)
@@ -83,5 +82,13 @@ def _alt(fit: ScalingFit, axis: str) -> str:
     return (
         f"{fit.quantity.capitalize()} against {axis}, {count(len(fit.points), 'trial')}: "
         f"{seconds(low[1])} at {low[0]:g}, {seconds(high[1])} at {high[0]:g}. "
-        f"The line rises by {fit.slope:.3g} s each{interval}, R² = {fit.r_squared:.3f}.{prediction}"
+        f"{_rises(fit)}.{prediction}"
     )
+
+
+def _rises(fit: ScalingFit) -> str:
+    """How steep the line is, or that it shows no growth."""
+    interval = f" (95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
+    if not fit.is_growth:
+        return f"The line through them shows no growth{interval}"
+    return f"The line rises by {fit.slope:.3g} s each{interval}, R² = {fit.r_squared:.3f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from harness.core.boundary import LEAST_FOR_GROWTH
 from harness.core.fit import at_least, times_beyond
 from harness.core.ports import Block
 from harness.report.text import bullets, code, count, listed, md, seconds, table
@@ -38,25 +39,33 @@ def _others(findings: Findings, fit: ScalingFit) -> Iterator[str]:
     boundary = findings.run.boundary
     for other in boundary.fits if boundary else ():
         if other.quantity != fit.quantity:
-            interval = f"(95 %: {other.slope_low:.4g} .. {other.slope_high:.4g})"
-            grows_by = f"{other.quantity[0].upper()}{other.quantity[1:]}: {other.slope:.4g} more per {unit(findings)}"
-            yield f"{grows_by} {interval}, R² = {other.r_squared:.3f}, power {power(other)}."
+            interval = f"95 %: {other.slope_low:.4g} .. {other.slope_high:.4g}"
+            what = f"{other.quantity[0].upper()}{other.quantity[1:]}"
+            more = f"more per {unit(findings)}"
+            if other.is_growth:
+                scatter = f"R² = {other.r_squared:.3f}, power {power(other)}"
+                yield f"{what}: {other.slope:.4g} {more} ({interval}), {scatter}."
+            elif len(other.sizes) >= LEAST_FOR_GROWTH:
+                yield f"{what}: no growth is shown ({interval} {more})."
+            else:
+                yield f"{what}: {other.note}."
 
 
 def sentence(findings: Findings, fit: ScalingFit) -> str:
     """The fit in words, with its interval and how well it describes the points."""
-    run = findings.run
-    over = "the median of each value, of" if fit.is_by_value else "over"
-    text = (
-        f"{md(grows(findings, fit))} {md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x "
-        f"{run.axis.name}; least squares {over} {count(len(fit.points), 'trial')}, "
-        f"R² = {fit.r_squared:.3f}."
-    )
-    if fit.exponent is not None:
-        text += f" The best power of {run.axis.name} is {power(fit)} (1 is a line)."
+    axis = findings.run.axis.name
+    parts = [md(grows(findings, fit))]
+    if fit.is_growth:
+        over = "the median of each value, of" if fit.is_by_value else "over"
+        parts.append(
+            f"{md(fit.quantity.capitalize())} = {fit.intercept:.3g} + {fit.slope:.3g} x {axis}; "
+            f"least squares {over} {count(len(fit.points), 'trial')}, R² = {fit.r_squared:.3f}."
+        )
+        if fit.exponent is not None:
+            parts.append(f"The best power of {axis} is {power(fit)} (1 is a line).")
     if fit.note:
-        text += f" {md(fit.note[0].upper() + fit.note[1:])}."
-    return text
+        parts.append(f"{md(fit.note[0].upper() + fit.note[1:])}.")
+    return " ".join(filter(None, parts))
 
 
 def _passes(findings: Findings, value: float, total: int) -> str:

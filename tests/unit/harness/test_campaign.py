@@ -29,6 +29,8 @@ from harness.core.spec import Effort, Limits
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.launch.claims import Claims
+from harness.report.findings import Findings
+from harness.report.over_cells import summarise
 from harness.store.run_store import RunStore
 from harness.targets.nsa import NsaTarget
 
@@ -289,6 +291,28 @@ def test_a_second_failure_beside_the_one_that_is_sought_is_named_with_the_way_to
     (note,) = run.answer.notes
     assert note.startswith("Another failure was seen and not followed: HANG (deadlock), ")
     assert note.endswith(" Seek it with --bad hang.")
+
+
+def test_a_report_is_of_the_failure_that_is_answered_not_of_another_one_that_came_first(world: World):
+    crash = SignatureSpec(name="crash", kind=Kind.CRASH)
+
+    def script(trial: Trial) -> Conducted:
+        if trial.point == SPACE.bad:
+            return ended(Kind.CRASH, cause="ValueError")
+        return ended(Kind.CRASH, cause="exit-9") if trial.point.get("n_layers") >= 3 else ended(Kind.PASS)
+
+    world.script = script
+    run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, signatures=(crash,)), signature="crash")
+    findings = Findings(run=run)
+    assert [str(cause) for cause in run.answer.minimised.causes] == ["n_layers>=3"]
+    first = next(r for r in run.records if r.verdict.kind is Kind.CRASH)
+    assert str(first.verdict) == "CRASH (ValueError)"
+    assert str(findings.subject.verdict) == "CRASH (exit-9)"
+    assert findings.subject.trial.point == run.answer.minimised.causes[0].seen.cell
+    shown = summarise(findings, world.run_dir)
+    assert shown.verdict.startswith("CRASH (exit-9) in ")
+    assert shown.verdict.endswith(" cells, and CRASH (ValueError) in 1")
+    assert shown.judged.startswith("CRASH (exit-9) by rule")
 
 
 def test_a_trial_that_ended_well_and_missed_a_target_did_not_crash(world: World):

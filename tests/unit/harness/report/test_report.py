@@ -28,12 +28,14 @@ from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
+from harness.report.sections.scaling import sentence
 from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
 from harness.report.words import certificate, claim_of, grows, headline
 from harness.report.write import summary_json, summary_text, write
+from harness.search.scaling import fit_scaling
 from harness.store import layout
 
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
@@ -406,13 +408,32 @@ def test_all_ranks_are_alike_when_each_raised_the_same_and_not_otherwise(make_ru
     assert ended("marked ready twice") == "no single rank"
 
 
-def test_a_time_that_does_not_grow_is_not_said_to_take_less_than_nothing_more(make_run):
+def test_growth_is_claimed_only_where_its_interval_is_above_zero(make_run):
     run, _ = make_run("threshold")
     findings, fit = Findings(run=run), dataclasses.replace(run.boundary.fit, law="", exponent=None)
     falls = grows(findings, dataclasses.replace(fit, slope=-0.016, slope_low=-0.34, slope_high=0.31))
-    assert falls == "A step was not seen to take longer per layer (95 %: -0.34 .. 0.31)."
+    assert falls == "No growth is shown: a step may take up to 0.31 s more per layer (95 %: -0.34 .. 0.31)."
     rises = grows(findings, dataclasses.replace(fit, slope=5.1, slope_low=-0.29, slope_high=10.5, r_squared=0.8))
-    assert rises == "A step takes 5.1 s more per layer (95 %: -0.29 .. 10.5); that it does not grow is not ruled out."
+    assert rises == "No growth is shown: a step may take up to 10.5 s more per layer (95 %: -0.29 .. 10.5)."
+    less = grows(findings, dataclasses.replace(fit, slope=-0.5, slope_low=-0.6, slope_high=-0.4))
+    assert less == "No growth is shown: a step takes no more per layer (95 %: -0.6 .. -0.4)."
+
+
+def test_two_values_are_no_word_about_growth(make_run):
+    run, _ = make_run("threshold")
+    findings, fit = Findings(run=run), fit_scaling("seconds per step", [(1, 0.50), (2, 0.53)])
+    assert grows(findings, fit) == ""
+    assert sentence(findings, fit) == "Two values: no interval can be given."
+    assert "The line through them shows no growth." in draw(fit, axis="n_layers", hide=str).alt
+
+
+def test_where_no_growth_is_shown_no_line_is_given_in_numbers(make_run):
+    run, _ = make_run("threshold")
+    flat = fit_scaling("seconds per step", [(1, 0.51), (2, 0.49), (4, 0.50), (8, 0.53), (12, 0.48)])
+    assert flat.law == ""
+    text = sentence(Findings(run=run), flat)
+    assert text.startswith("No growth is shown: a step may take up to 0.00")
+    assert " x " not in text
 
 
 def test_a_limit_that_never_ends_a_trial_is_called_none():
