@@ -261,10 +261,11 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
     from harness.classify.engine import classify
     from harness.core.errors import DamagedArchiveError
     from harness.report.verify import bundles, verify
+    from harness.search.scaling import slope_through
 
     changed = damaged = 0
     for folder in list(chain.from_iterable(map(bundles, map(Path, names)))):
-        verified = verify(folder, judge=classify)
+        verified = verify(folder, judge=classify, slope=slope_through)
         damaged += verified.is_damaged
         changed += bool(verified.differences) and not verified.is_damaged
         say(verified.sentence)

@@ -18,6 +18,7 @@ from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import DamagedArchiveError, NoRunError, StoreError
+from harness.core.fit import medians
 from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
@@ -29,10 +30,14 @@ from harness.store.files import read_text
 from harness.store.run_store import read_evidence, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from harness.core.verdict import Verdict
+
+    Point = tuple[float, float]
+    """A value and what it cost."""
+    Slope = Callable[[Sequence[Point]], float | None]
 
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=\S)")
@@ -103,8 +108,10 @@ def bundles(path: Path) -> list[Path]:
     return folders
 
 
-def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
-    """Compute the bundle in ``folder`` again and compare. ``judge`` gives the verdict on a trial's evidence.
+def verify(folder: Path, *, judge: Callable[[Case], Verdict], slope: Slope) -> Verified:
+    """Compute the bundle in ``folder`` again and compare.
+
+    ``judge`` gives the verdict on a trial's evidence, ``slope`` that of the line through points (value, cost).
 
     Raises:
         StoreError: a page or the evidence cannot be read at all.
@@ -132,7 +139,7 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict]) -> Verified:
         figure = f"{layout.figures(folder).name}/{path.name}"
         if figure not in expected:
             differences.append(Difference(place=figure, text="a figure", computed=""))
-    differences += _recomputed(run_dir, folder)
+    differences += _recomputed(run_dir, folder, slope)
     trials = len(read_run(run_dir).records)
     return Verified(
         folder=folder,
@@ -296,7 +303,7 @@ class _Words(HTMLParser):
                 self.units.append(_Unit(text, line, self._section))
 
 
-def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
+def _recomputed(run_dir: Path, folder: Path, slope: Slope) -> list[Difference]:
     """What ``findings.json`` counts, against the journal's JSON, read by nothing that makes reports."""
     lines, _ = journal.read(layout.journal(run_dir))
     own: list[dict[str, Any]] = []
@@ -333,9 +340,9 @@ def _recomputed(run_dir: Path, folder: Path) -> list[Difference]:
     boundary = end.get("boundary") or answer.get("boundary")
     if boundary:
         differences += _rate(boundary, records)
-        differences += _line(boundary.get("fit"))
+        differences += _line(boundary.get("fit"), slope)
     for item in answer.get("fits") or ():
-        differences += _line(item["fit"])
+        differences += _line(item["fit"], slope)
     return differences
 
 
@@ -361,18 +368,24 @@ def _has_passed_at(record: dict[str, Any], axis: str, value: object) -> bool:
     return record["verdict"]["kind"] == "PASS"
 
 
-def _line(fit: dict[str, Any] | None) -> list[Difference]:
-    """The slope of a fit, by the formula of least squares from its own points."""
-    points: list[tuple[float, float]] = (fit or {}).get("points") or []
-    if not fit or not points or (fit.get("exponent") or 1.0) == 0.0:
+def _line(fit: dict[str, Any] | None, slope: Slope) -> list[Difference]:
+    """The slope of a fit from its own points: by least squares of all, or as a line by values is drawn.
+
+    A line by values went through the medians alone before its points were weighed.
+    """
+    points = [(float(x), float(y)) for x, y in (fit or {}).get("points") or ()]
+    if not fit or (fit.get("exponent") or 1.0) == 0.0 or len(dict(points)) < 2:
         return []
+    right = [slope(points), _least_squares(medians(points))] if fit.get("is_by_value") else [_least_squares(points)]
+    for one in right:
+        if one is not None and abs(one - fit["slope"]) <= 1e-6 * max(abs(one), abs(fit["slope"]), 1e-9):
+            return []
+    return [Difference(place="the answer", text=f"slope {fit['slope']:.6g}", computed=f"slope {right[0]:.6g}")]
+
+
+def _least_squares(points: Sequence[Point]) -> float:
     xs, ys = zip(*points, strict=True)
-    if len(set(xs)) < 2:
-        return []
-    slope = linear_regression(xs, ys).slope
-    if abs(slope - fit["slope"]) <= 1e-6 * max(abs(slope), abs(fit["slope"]), 1e-9):
-        return []
-    return [Difference(place="the answer", text=f"slope {fit['slope']:.6g}", computed=f"slope {slope:.6g}")]
+    return linear_regression(xs, ys).slope
 
 
 def _same(what: str, actual: object, computed: object) -> list[Difference]:

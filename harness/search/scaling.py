@@ -76,6 +76,12 @@ def fit_scaling(
     )
 
 
+def slope_through(points: Sequence[tuple[float, float]]) -> float | None:
+    """The slope of that line alone."""
+    fit = fit_scaling("", points)
+    return None if fit is None else fit.slope
+
+
 def growth_exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
     """The e of the best ``y = c + b * value**e`` with b > 0 and its 95 % interval, or None where it does not show.
 

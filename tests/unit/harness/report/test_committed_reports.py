@@ -10,6 +10,7 @@ from harness.classify.engine import classify
 from harness.report.bundle import LARGEST_BYTES
 from harness.report.claims import lint
 from harness.report.verify import bundles, verify
+from harness.search.scaling import slope_through
 
 REPORTS = Path(__file__).parents[4] / "reports"
 FOLDERS = bundles(REPORTS)
@@ -22,7 +23,7 @@ def test_no_report_stands_here_without_its_archive():
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_committed_report_is_what_its_evidence_gives(folder):
-    verified = verify(folder, judge=classify)
+    verified = verify(folder, judge=classify, slope=slope_through)
     told = "\n".join(map(str, verified.differences))
     assert not verified.differences, f"write it again, and read it: nsa-harness report reports/{folder.name}\n{told}"
     assert verified.sentences > 100

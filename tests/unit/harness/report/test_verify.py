@@ -16,6 +16,7 @@ from harness.cli.main import main
 from harness.report.bundle import bundle, is_bundle, pages, write_pages
 from harness.report.hide import Hider
 from harness.report.verify import bundles, verify
+from harness.search.scaling import fit_scaling, slope_through
 from harness.store import fsck, layout
 from harness.store.archive import unpacked
 from harness.store.files import read_text
@@ -30,7 +31,7 @@ def as_recorded(folder):
 
 
 def checked(folder):
-    return verify(folder, judge=as_recorded(folder))
+    return verify(folder, judge=as_recorded(folder), slope=slope_through)
 
 
 def places(verified):
@@ -119,7 +120,7 @@ def test_evidence_that_was_changed_is_named_and_nothing_is_computed_from_it(fold
     files = {str(p.relative_to(run_dir)): p.read_bytes() for p in run_dir.rglob("*") if p.is_file()}
     files["journal.jsonl"] = files["journal.jsonl"].replace(b'"last_good":4', b'"last_good":3', 1)
     layout.archive(folder).write_bytes(packed(files))
-    (found,) = verify(folder, judge=judge).differences
+    (found,) = verify(folder, judge=judge, slope=slope_through).differences
     assert found.place == "evidence.tar.xz"
     assert found.text == "journal.jsonl:25: it is not as it was written: its checksum differs"
 
@@ -131,7 +132,7 @@ def test_another_verdict_on_the_same_evidence_is_named(folder):
         verdict = recorded(case)
         return dataclasses.replace(verdict, phase="forward") if verdict.phase == "backward" else verdict
 
-    found = [d for d in verify(folder, judge=judge).differences if "of the journal" in d.place]
+    found = [d for d in verify(folder, judge=judge, slope=slope_through).differences if "of the journal" in d.place]
     assert len(found) == 2
     assert "backward" in found[0].text
     assert "forward" in found[0].computed
@@ -148,6 +149,20 @@ def test_a_number_that_the_run_itself_got_wrong_is_named(changes, what, make_run
     canned.boundary = dataclasses.replace(canned.boundary, **changes)
     bundle(make_run(canned)[1], tmp_path / "wrong", hider=Hider())
     assert [d.text.startswith(what) for d in checked(tmp_path / "wrong").differences] == [True]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_line_by_values_is_computed_as_it_was_drawn(factor, make_run, parts, tmp_path):
+    """Through the median of each value, weighed by its size, and not through all points."""
+    canned = parts["threshold"]()
+    points = [(1, 0.4), (1, 0.9), (1, 0.5), (2, 0.7), (3, 1.4), (4, 1.2), (4, 1.9)]
+    fit = fit_scaling("seconds", points)
+    assert fit is not None
+    fit = dataclasses.replace(fit, slope=fit.slope * factor)
+    canned.boundary = dataclasses.replace(canned.boundary, fit=fit)
+    bundle(make_run(canned)[1], tmp_path / "drawn", hider=Hider())
+    told = [d.text for d in checked(tmp_path / "drawn").differences if d.text.startswith("slope")]
+    assert bool(told) == (factor != 1.0)
 
 
 def test_a_bundle_is_a_run_to_other_commands_and_its_checksums_hold(folder, tmp_path):
@@ -306,7 +321,7 @@ def flipped(content, *, at):
 def test_an_archive_is_read_to_its_end_and_by_its_own_checksums(change, what, folder):
     archive = layout.archive(folder)
     archive.write_bytes(change(archive.read_bytes()))
-    verified = verify(folder, judge=lambda case: pytest.fail("nothing is judged"))
+    verified = verify(folder, judge=lambda case: pytest.fail("nothing is judged"), slope=slope_through)
     assert verified.is_damaged
     assert [str(difference).startswith(f"evidence.tar.xz: {what}") for difference in verified.differences] == [True]
     done = CliRunner().invoke(main, ["fsck", str(folder)])
