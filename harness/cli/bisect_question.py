@@ -18,7 +18,7 @@ from harness.core.trial import CONTROLS
 from harness.plan.cells import CellPlanner
 from harness.spec.axes import parse_axis
 from harness.spec.fault import parse_fault
-from harness.spec.load import kind_of, load
+from harness.spec.load import load
 from harness.spec.matrix import load_matrix
 from harness.spec.program import in_order
 from harness.store.files import read_text
@@ -41,7 +41,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
             name that does; a value that our trainer cannot have.
     """
     from harness.cli.matrix_run import how, reuses
-    from harness.cli.typed_matrix import with_effort
+    from harness.cli.typed_matrix import bad_kinds, with_effort
 
     if options["cell"] and not options["from_run"]:
         raise click.UsageError("--cell needs --from-run RUN, the run of a matrix that has it")
@@ -56,7 +56,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
         spec,
         matrix=matrix,
         good=spec.good or matrix.space.good,
-        bad_kinds=tuple(map(kind_of, options["bad"])) or spec.bad_kinds,
+        bad_kinds=bad_kinds(options, matrix) or spec.bad_kinds,
         reuse=reuses(matrix, choice=options["reuse"]),
         **how(matrix, options, otherwise=spec.executor),
     )

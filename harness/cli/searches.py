@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.campaigns import answer
 from harness.cli.foreign import COMMAND
 from harness.cli.matrix_run import how, reuses
-from harness.cli.typed_matrix import matrix_of
+from harness.cli.typed_matrix import bad_kinds, matrix_of
 from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
 from harness.spec.cells import parse_cell
-from harness.spec.load import kind_of
 from harness.spec.searches import search_spec
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def question_of(
         strength=_strength(matrix, options.get("strength"), usual=spec.strength),
         **_cells(matrix, options),
         **_fields(options),
-        bad_kinds=tuple(map(kind_of, options["bad"])) or spec.bad_kinds,
+        bad_kinds=bad_kinds(options, matrix) or spec.bad_kinds,
         signature=signature_of(matrix, options["signature"]) or (None if options["bad"] else spec.signature),
         reuse=reuses(matrix, choice=options["reuse"]),
         **how(matrix, options),

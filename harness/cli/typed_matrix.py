@@ -12,7 +12,9 @@ from harness.cli.foreign import patterns, settings_of, variables
 from harness.cli.matrix_options import OF_PROGRAMS
 from harness.core.errors import CommandError, SpecError
 from harness.core.success import Success
+from harness.core.verdict import Kind
 from harness.spec.inline import fixed_settings, inline_matrix
+from harness.spec.load import kind_of
 from harness.spec.matrix import load_matrix
 from harness.spec.program import TARGET, program_matrix
 from harness.targets.nsa import NsaTarget
@@ -88,6 +90,18 @@ def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequenc
     target = ScriptTarget(python="")
     target.config(dict(matrix.bundle(matrix.space.good).config))
     return replace(matrix, success=Success(require=patterns(options["success"], option="--success")))
+
+
+def bad_kinds(options: Mapping[str, Any], matrix: Matrix) -> tuple[Kind, ...]:
+    """The kinds that --bad names; SpecError for one that there is not, or that this program never shows."""
+    kinds = tuple(map(kind_of, options["bad"]))
+    if Kind.NONFINITE in kinds and matrix.target == TARGET:
+        raise CommandError(
+            "--bad nonfinite is for our own trainer; nobody looks at the loss of another program. Let it raise where "
+            "its loss is not finite, and leave --bad out; or have it print what shows a finite one, and give "
+            "--success REGEX --bad below_target"
+        )
+    return kinds
 
 
 def with_effort(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:

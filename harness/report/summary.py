@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
+from harness.core.dotted import leaves
 from harness.core.errors import StoreError
 from harness.core.point import assignment
 from harness.core.ports import Block
@@ -32,6 +33,8 @@ NO_RANKS = "no ranks"
 
 COMPARISON = "comparison"
 """The kind of a report on two runs."""
+
+NOTHING_BEHIND = "nothing left behind"
 
 STEPS = 2
 """Next steps that stand on the first screen of a page; the page and the JSON have them all."""
@@ -125,8 +128,32 @@ def happened(findings: Findings, group: Group | None, *, at: str) -> tuple[str, 
     if group:
         return (f"{at} {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
     if findings.trials:
-        return ("Every trial passed: all steps done, the loss finite, nothing left behind.",)
+        return (f"Every trial passed: {_checked(findings)}.",)
     return ()
+
+
+def _checked(findings: Findings) -> str:
+    """What was looked at of trials that all passed: of a stranger's program less than of our own trainer."""
+    trial = findings.trials[0].record.trial
+    if trial.target == "nsa":
+        return f"all steps done, the loss finite, {_behind(findings)}"
+    parts = ["exit status 0"]
+    if leaves(trial.config).get("steps"):
+        parts.append("the steps that were asked for")
+    if trial.success is not None:
+        parts.append("what success asks for")
+    behind = _behind(findings)
+    if behind != NOTHING_BEHIND:
+        behind += " (if the work was in them, the program must wait for it)"
+    return f"{', '.join((*parts, behind))}; nothing else was looked at, such as its loss"
+
+
+def _behind(findings: Findings) -> str:
+    """How many trials left processes behind, if any."""
+    littered = sum(trial.record.outcome.cleanup.ended > 0 for trial in findings.trials)
+    if not littered:
+        return NOTHING_BEHIND
+    return f"{littered} of {len(findings.trials)} left processes behind, which were ended"
 
 
 def notes_of(findings: Findings) -> tuple[str, ...]:

@@ -92,6 +92,10 @@ def test_the_plan_shows_what_is_held_without_running_anything(place):
             "--control dense changes our own trainer",
         ),
         (("--axis", "layers=4..1", "--set", "width=1"), "runs down"),
+        (
+            ("--axis", "layers=1..4", "--set", "width=1", "--bad", "hang", "--bad", "nonfinite"),
+            "nobody looks at the loss of another program. Let it raise",
+        ),
     ],
 )
 def test_wrong_use_is_said_before_anything_runs(place, argv, said):

@@ -160,6 +160,7 @@ def test_the_tables_of_axes_and_faults_can_be_listed():
         (["run", "--progress", "step (", "--", "true"], "'step (' is no regular expression", "--help"),
         (["bisect", "--axis", "layers=4..1", "--", "true", "{layers}"], "4..1 runs down", "--help"),
         (["bisect", "--axis", "layers=1,2,2", "--", "true", "{layers}"], "lists a value twice", "--help"),
+        (["minimise", "--bad", "nonfinite", "--", "true", "{a:--a}"], "nonfinite is for our own trainer", "--help"),
         (["bisect", "--axis", "n_layers", "--bad", "xyz"], "unknown kind of failure 'xyz'", "--help"),
         (["bisect", "gone.yaml"], "gone.yaml: cannot be read as a question file: No such file", "matrix copy"),
     ],

@@ -99,7 +99,7 @@ def passed(value, repeat=0, *, role="search", each_s=0.2, **changes):
     )
     record = TrialRecord(
         trial=make_trial(value, repeat, role=role, **changes),
-        outcome=Outcome(ending=Ending.EXITED, exit=Exit(code=0), duration_s=total_s, cleanup=Cleanup(ended=2)),
+        outcome=Outcome(ending=Ending.EXITED, exit=Exit(code=0), duration_s=total_s, cleanup=Cleanup()),
         verdict=Verdict(
             kind=Kind.PASS,
             rule="passed",
