@@ -26,8 +26,8 @@ from harness.report.summary import happened
             {"target": "command", "config": {"command": "train", "steps": 9}, "success": Success(require=("saved",))},
             1,
             "exit status 0, the steps that were asked for, what success asks for, 1 of {n} left processes behind, "
-            "which were ended (if the work was in them, the program must wait for it); nothing else was looked at, such as "
-            "its loss.",
+            "which were ended (if the work was in them, the program must wait for it); nothing else was looked at, "
+            "such as its loss.",
         ),
     ],
 )
