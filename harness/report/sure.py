@@ -36,8 +36,8 @@ def claim_of(findings: Findings) -> str:
         return _word(is_again=max(map(len, findings.groups), default=len(findings.run.own)) > 1)
     if answer is None:
         return ""
-    if answer.minimised is not None:
-        return _of_causes(answer.minimised.causes)
+    if answer.causes or answer.minimised is not None:
+        return _of_causes(answer.causes)
     if not findings.failed:
         return _word(is_again=_is_steady(findings))
     again = max((result.count.bad for result in findings.results), default=0) > 1
