@@ -50,7 +50,7 @@ def of_search(findings: Findings) -> ExitCode:
     if answer.boundary is not None:
         return _of_boundary(findings, answer.boundary)
     if answer.explored is not None:
-        return ExitCode.FINDINGS if answer.explored.failures else ExitCode.OK
+        return ExitCode.FINDINGS if answer.explored.uncertified else ExitCode.OK
     return _of_cells(findings)
 
 

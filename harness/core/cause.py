@@ -153,7 +153,8 @@ class Explored:
 
     Of ``combinations`` that the rules allow, ``passed`` occur in a cell that passed and ``explained`` contain a cause
     that was found or exclude every cell without one; the others were not told. ``suspects`` are combinations that
-    failed and never passed: where to look, not what is to blame. That is ``causes``.
+    failed and never passed: where to look, not what is to blame. That is ``causes``. ``uncertified`` says, a sentence
+    each, what is not certified and what would certify it: empty where every cause is and every combination was told.
     """
 
     strength: int
@@ -163,6 +164,7 @@ class Explored:
     impossible: int
     causes: tuple[Cause, ...] = ()
     suspects: tuple[Interaction, ...] = ()
+    uncertified: tuple[str, ...] = ()
     counts: tuple[CellCount, ...] = ()
     because: str = ""
     notes: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.report.clean import clean
 from harness.report.text import bullets, fence, md, shell_lines, wrap
+from harness.report.words import what_passes_miss
 
 if TYPE_CHECKING:
     from harness.core.campaign import OwnCommand, Variant
@@ -19,7 +20,7 @@ def terminal(findings: Findings, *, width: int) -> list[str]:
         lines += ["", *wrap(f"{_head(command)}:", width=width)]
         lines += shell_lines(command.line, width=width, indent="  ")
         for variant in command.next_to:
-            lines += wrap(clean(_next_to(variant)), width=width, indent="    ")
+            lines += wrap(clean(_next_to(variant, command)), width=width, indent="    ")
     return lines
 
 
@@ -30,7 +31,7 @@ def markdown(findings: Findings) -> str:
         head = _head(command)
         lines = "\n".join(shell_lines(command.line))
         parts.append(f"{md(head[:1].upper() + head[1:])}:\n\n{fence(lines, 'bash')}")
-        parts.append(bullets(md(_next_to(variant)) for variant in command.next_to))
+        parts.append(bullets(md(_next_to(variant, command)) for variant in command.next_to))
     return "\n\n".join(filter(None, parts))
 
 
@@ -41,9 +42,9 @@ def _head(command: OwnCommand) -> str:
     return f"the program's own command line that fails, {command.verdict}, {count.bad} of {total}{again}"
 
 
-def _next_to(variant: Variant) -> str:
+def _next_to(variant: Variant, command: OwnCommand) -> str:
     count = variant.count
     total = count.good + count.bad + count.unresolved
     if count.bad:
         return f"fails less often {variant.change}: {count.bad} of {total}"
-    return f"passes {variant.change}: {count.good} of {total}"
+    return f"passes {variant.change}: {count.good} of {total}{what_passes_miss(count, failing=command.count)}"

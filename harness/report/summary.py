@@ -158,8 +158,9 @@ def _behind(findings: Findings) -> str:
 
 def notes_of(findings: Findings) -> tuple[str, ...]:
     """What a reader must know beside the answer."""
-    boundary = findings.answer.boundary
-    return (*(boundary.notes if boundary else ()), *findings.answer.notes, *findings.run.notes)
+    boundary, explored = findings.answer.boundary, findings.answer.explored
+    uncertified = [f"Not certified: {text}" for text in explored.uncertified] if explored else []
+    return (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
 
 
 def _verdict(findings: Findings) -> tuple[str, str]:

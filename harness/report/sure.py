@@ -12,7 +12,7 @@ from harness.core.verdict import Kind
 from harness.report.findings import cells_of
 from harness.report.text import count, listed
 from harness.report.tried import verdict_counts
-from harness.report.words import RAN_OUT
+from harness.report.words import RAN_OUT, what_passes_miss
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +36,8 @@ def claim_of(findings: Findings) -> str:
         return _word(is_again=max(map(len, findings.groups), default=len(findings.run.own)) > 1)
     if answer is None:
         return ""
-    if answer.minimised is not None:
-        return _of_causes(answer.minimised.causes)
+    if answer.causes or answer.minimised is not None:
+        return _of_causes(answer.causes)
     if not findings.failed:
         return _word(is_again=_is_steady(findings))
     again = max((result.count.bad for result in findings.results), default=0) > 1
@@ -78,11 +78,13 @@ def sure_of(findings: Findings) -> tuple[str, ...]:
 
 def _causes(findings: Findings) -> list[str]:
     """Each cause that a search for the settings has found, and how often every step back from it passed."""
-    minimised = findings.answer.minimised
     sentences: list[str] = []
-    for cause in minimised.causes if minimised else ():
+    for cause in findings.answer.causes:
         sentences.append(f"{{{cause}}} {cause.seen}.")
-        sentences += [f"With {assignment(n.axis, n.last_good)} instead it {n.back}." for n in cause.needs if n.back]
+        for need in cause.needs:
+            if need.back:
+                less = what_passes_miss(need.back, failing=cause.seen)
+                sentences.append(f"With {assignment(need.axis, need.last_good)} instead it {need.back}{less}.")
     return sentences
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import LEAST_FOR_GROWTH, Claim, Finding
 from harness.core.point import assignment, word_of
+from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
 from harness.report.tried import kind_counts
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.campaign import AxisFit
+    from harness.core.cause import CellCount
     from harness.core.point import Value
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
@@ -221,6 +223,19 @@ def unit(findings: Findings) -> str:
     """What one more of the axis is called: ``layer`` for n_layers, ``unit of seq_len``."""
     name = findings.run.axis.name
     return name[2:-1] if name.startswith("n_") and name.endswith("s") else f"unit of {name}"
+
+
+def what_passes_miss(back: CellCount, *, failing: CellCount) -> str:
+    """``, which a failure in 9 % of runs would also give``; empty where its passes show that the failure is gone.
+
+    Passes beside a cell that fails now and then are worth what a program that fails as often would make of them.
+    """
+    if back.bad or not back.good or not failing.bad:
+        return ""
+    rate = failing.bad / (failing.good + failing.bad)
+    if back.good >= passes_that_show(rate):
+        return ""
+    return f", which a failure in {100 * rate:.0f} % of runs would also give"
 
 
 def planted(findings: Findings) -> str:

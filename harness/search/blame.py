@@ -122,10 +122,10 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
     if search.stopped:
         notes.append(f"The search was ended early by {search.stopped}.")
     for cause in causes:
-        if cause.seen.bad and not cause.sure and not search.stopped:
-            notes.append(f"{{{cause}}} {cause.seen}: too few to tell a rare failure from false alarms.")
+        if not search.stopped:
+            notes.extend(rareness(cause))
         for need in cause.needs:
-            notes.extend(_about(need))
+            notes.extend(about(need))
     notes.extend(search.holes)
     for cell, tally in search.tallies.items():
         if tally.bad and not search.fails(cell):
@@ -141,7 +141,14 @@ def _notes(search: Minimise, causes: tuple[Cause, ...]) -> list[str]:
     return notes
 
 
-def _about(need: Need) -> Iterator[str]:
+def rareness(cause: Cause) -> Iterator[str]:
+    """That its failures may yet be false alarms; nothing where they cannot."""
+    if cause.seen.bad and not cause.sure:
+        yield f"{{{cause}}} {cause.seen}: too few to tell a rare failure from false alarms."
+
+
+def about(need: Need) -> Iterator[str]:
+    """What was not shown of one setting that a cause needs, and what other values of its axis did."""
     if need.kept_by and need.back is None:
         yield f"That {need.axis} is needed by itself was not shown: taking it back breaks a rule ({need.kept_by})."
     elif need.kept_by:

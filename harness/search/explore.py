@@ -11,6 +11,7 @@ from harness.core.cause import Explored
 from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.core.spec import Effort
+from harness.search.blame import about, rareness
 from harness.search.certificate import stated
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
 from harness.search.covering import Combination, Covering, combinations_in, covering_array, suspects
@@ -18,7 +19,7 @@ from harness.search.minimise import Minimise
 from harness.search.script import Observation, Script, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from harness.core.campaign import CampaignAnswer
     from harness.core.cause import Cause, Need
@@ -84,23 +85,43 @@ class Explore(Script):
         notes = list(self.notes)
         if self.stopped:
             notes.append(f"The search was ended early by {self.stopped}.")
+        uncertified = [*self.notes, *self._uncertified()]
         if covered < len(every):
-            notes.append(f"{len(every) - covered} combinations of {self.strength} axes are in no cell that passed.")
+            text = f"{len(every) - covered} combinations of {self.strength} axes are in no cell that passed"
+            notes.append(f"{text}.")
+            uncertified.append(f"{text}; {self._what_would_pass()}.")
         return Explored(
             strength=self.strength,
             combinations=len(every),
             passed=len(passed),
             explained=len(explained),
             impossible=self.whole.impossible,
-            causes=tuple(self.causes),
+            causes=tuple(replace(cause, seen=self.count(cause.seen.cell)) for cause in self.causes),
             suspects=suspects(self.space, list(map(self.count, self.tallies)), strength=self.strength),
             counts=tuple(map(self.count, self.tallies)),
             because=self._because(len(every), len(passed)),
+            uncertified=tuple(uncertified),
             notes=tuple(notes),
             trials=self.trials,
             failures=self.failures,
             seconds=self.seconds,
         )
+
+    def _uncertified(self) -> Iterator[str]:
+        """Which causes are not certified, and what would certify them; failures that none was looked for."""
+        for cause in self.causes:
+            if not cause.certified:
+                yield from rareness(cause)
+                for need in cause.needs:
+                    if not need.certified:
+                        yield from about(need)
+        if self.failures and not self.causes and not self.notes:
+            yield "What failed did not come again, so no cause is named; more runs of those cells would tell."
+
+    def _what_would_pass(self) -> str:
+        if self.first_only and self.causes:
+            return "they are tried where the search does not end with the first cause"
+        return "a cell with each must pass: without another failure there, with more trials or a longer limit"
 
     def _script(self) -> Steps:
         good = self.space.good

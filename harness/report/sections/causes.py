@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.text import code, count, listed, md, table
+from harness.report.words import what_passes_miss
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +29,11 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 def _of_cause(number: int, cause: Cause) -> str:
     rows: list[tuple[str, ...]] = []
     for need in cause.needs:
+        back = f"{need.back}{what_passes_miss(need.back, failing=cause.seen)}" if need.back else "-"
         certified = md(need.kept_by) or f"no: {need.required or 'more'} asked for"
         if need.certified:
             certified = f"yes, {need.required} passes"
-        rows.append((code(need), code(assignment(need.axis, need.last_good)), md(need.back or "-"), certified))
+        rows.append((code(need), code(assignment(need.axis, need.last_good)), md(back), certified))
     body = table(("needs", "with this instead", "then it", "certified"), rows)
     free = cause.freedom
     text = f"Cause {number}, {cause.claim.value}: {{{md(cause)}}} {md(cause.seen)}.\n\n{body}"

@@ -14,8 +14,10 @@ from harness.cli.bisect_question import question_of
 from harness.cli.exit_codes import ExitCode, of_search
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer, CampaignSpec
+from harness.core.cause import Explored
 from harness.core.record import Machine, Run
 from harness.report.findings import Findings
+from harness.report.summary import notes_of
 from harness.settings import Settings
 
 ROOT = Path(__file__).parents[4]
@@ -57,6 +59,16 @@ def test_a_smallest_value_that_already_fails_is_no_baseline_to_compare_with(spec
     run = Run(id="r", spec=spec, machine=MACHINE, code="c", argv=(), started_at="now", ended="answered")
     answered = replace(run, answer=CampaignAnswer(boundary=boundary))
     assert of_search(Findings(run=answered)) is code
+
+
+@pytest.mark.parametrize(("uncertified", "code"), [((), ExitCode.OK), (("a pair",), ExitCode.FINDINGS)])
+def test_a_search_that_certified_what_failed_is_answered(spec, uncertified, code):
+    explored = Explored(strength=2, combinations=9, passed=8, explained=1, impossible=0, failures=4)
+    explored = replace(explored, uncertified=uncertified)
+    run = Run(id="r", spec=spec, machine=MACHINE, code="c", argv=(), started_at="now", ended="answered")
+    findings = Findings(run=replace(run, answer=CampaignAnswer(explored=explored)))
+    assert of_search(findings) is code
+    assert notes_of(findings) == tuple(f"Not certified: {text}" for text in uncertified)
 
 
 def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec):

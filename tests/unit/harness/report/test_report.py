@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.core.boundary import Claim, Finding
+from harness.core.cause import CellCount
 from harness.core.evidence import Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
 from harness.core.outcome import Cleanup
+from harness.core.point import Point
 from harness.core.ports import Block
 from harness.core.record import Run
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction
@@ -33,7 +35,7 @@ from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
-from harness.report.words import certificate, claim_of, grows, headline
+from harness.report.words import certificate, claim_of, grows, headline, what_passes_miss
 from harness.report.write import summary_json, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
@@ -417,6 +419,21 @@ def test_growth_is_claimed_only_where_its_interval_is_above_zero(make_run):
     assert rises == "No growth is shown: a step may take up to 10.5 s more per layer (95 %: -0.29 .. 10.5)."
     less = grows(findings, dataclasses.replace(fit, slope=-0.5, slope_low=-0.6, slope_high=-0.4))
     assert less == "No growth is shown: a step takes no more per layer (95 %: -0.6 .. -0.4)."
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "of", "less"),
+    [
+        (1, 9, 105, ", which a failure in 9 % of runs would also give"),
+        (10, 9, 105, ", which a failure in 9 % of runs would also give"),
+        (40, 9, 105, ""),
+        (1, 4, 4, ""),
+        (0, 9, 105, ""),
+    ],
+)
+def test_passes_beside_a_rare_failure_stand_there_with_what_they_are_worth(good, bad, of, less):
+    back = CellCount(cell=Point.of({}), good=good)
+    assert what_passes_miss(back, failing=CellCount(cell=Point.of({}), good=of - bad, bad=bad)) == less
 
 
 def test_two_values_are_no_word_about_growth(make_run):

@@ -163,12 +163,36 @@ def test_told_to_stop_at_the_first_cause_it_says_what_is_left():
     result = search.result()
     assert len(result.causes) == 1
     assert any("are in no cell that passed" in note for note in result.notes)
+    (open_question,) = result.uncertified
+    assert open_question.endswith("they are tried where the search does not end with the first cause.")
+
+
+def test_with_every_cause_certified_and_every_pair_told_nothing_is_left_to_certify():
+    result = play(space_of(3, 4, 2, 2, 2, 3), *PAIR).result()
+    assert result.failures
+    assert result.uncertified == ()
+
+
+def test_a_cause_is_counted_with_what_was_seen_of_it_after_its_own_search():
+    search = play(space_of(3, 4, 2, 2, 2, 3), *PAIR)
+    seen = search.result().causes[0].seen
+    search.tell(cell=seen.cell, answer=Answer.BAD, seconds=1.0)
+    assert search.result().causes[0].seen.bad == seen.bad + 1
+
+
+def test_what_is_not_certified_is_named_with_what_would_certify_it():
+    search = Explore(space_of(3, 4, 2, 2, 2, 3), Effort(certify=9, max_trials=30))
+    CellProgram(PAIR).play(search)
+    result = search.result()
+    assert not result.causes[0].certified
+    assert any("passes are asked for" in text for text in result.uncertified)
 
 
 def test_a_failing_good_corner_ends_it():
     search = play(space_of(2, 2), lambda _: True)
     assert search.trials == 2, "once more, since a single failure may be a false alarm"
     assert "nothing to compare with" in search.result().notes[0]
+    assert search.result().uncertified
 
 
 @given(spaces(), st.integers(0, 2**32), st.floats(0.2, 1), st.data())
