@@ -8,6 +8,9 @@ from typing import Any
 
 from harness.core.point import Value
 
+MOST = 0.5
+"""Share of the scatter that a line explains where it explains most of it."""
+
 LEAST_FOR_GROWTH = 3
 """Values that must be measured before growth is spoken of: two give a line, and no interval."""
 
@@ -93,6 +96,12 @@ class ScalingFit:
     def is_growth(self) -> bool:
         """Whether the points show growth: the interval of the slope, or of the law that is named, is above zero."""
         return len(self.sizes) >= LEAST_FOR_GROWTH and (self.slope_low > 0 or self.law not in ("", "n"))
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether a rising line explains most of what so few points differ in, though they do not show growth."""
+        has_several = len(self.sizes) >= LEAST_FOR_GROWTH
+        return has_several and not self.is_growth and self.slope > 0 and self.r_squared >= MOST
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:

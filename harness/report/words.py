@@ -187,6 +187,9 @@ def grows(findings: Findings, fit: ScalingFit) -> str:
     timed = "step" if per_step(fit) else "trial"
     if len(fit.sizes) < LEAST_FOR_GROWTH:
         return ""
+    if fit.may_grow:
+        text = f"A {timed} took {fit.slope:.3g} s more per {unit(findings)}{interval_of(fit)}"
+        return f"{text}; that it does not grow is not ruled out by so few values."
     if not fit.is_growth:
         most = f"may take up to {fit.slope_high:.3g} s more" if fit.slope_high > 0 else "takes no more"
         return f"No growth is shown: a {timed} {most} per {unit(findings)}{interval_of(fit)}."

@@ -89,6 +89,6 @@ def _alt(fit: ScalingFit, axis: str) -> str:
 def _rises(fit: ScalingFit) -> str:
     """How steep the line is, or that it shows no growth."""
     interval = f" (95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g})" if fit.slope_low != fit.slope_high else ""
-    if not fit.is_growth:
+    if not fit.is_growth and not fit.may_grow:
         return f"The line through them shows no growth{interval}"
     return f"The line rises by {fit.slope:.3g} s each{interval}, R² = {fit.r_squared:.3f}"
