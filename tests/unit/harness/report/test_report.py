@@ -417,7 +417,8 @@ def test_growth_is_claimed_only_where_its_interval_is_above_zero(make_run):
     assert falls == "No growth is shown: a step may take up to 0.31 s more per layer (95 %: -0.34 .. 0.31)."
     rises = grows(findings, dataclasses.replace(fit, slope=5.1, slope_low=-0.29, slope_high=10.5, r_squared=0.8))
     assert rises == (
-        "A step took 5.1 s more per layer (95 %: -0.29 .. 10.5); that it does not grow is not ruled out by so few values."
+        "A step took 5.1 s more per layer (95 %: -0.29 .. 10.5); "
+        "that it does not grow is not ruled out by so few values."
     )
     noise = grows(findings, dataclasses.replace(fit, slope=5.1, slope_low=-0.29, slope_high=10.5, r_squared=0.2))
     assert noise == "No growth is shown: a step may take up to 10.5 s more per layer (95 %: -0.29 .. 10.5)."
