@@ -122,7 +122,10 @@ def test_the_report_of_a_command_is_json_too(place):
 
 
 def test_a_search_that_the_machine_spoiled_has_the_code_of_no_answer(place):
-    done = bisect("--axis", "x=1..2", "--", "/nowhere/program", "{x}")
+    program = place / "program"
+    program.write_text("#!/no/such/interpreter\n")  # which shows only when it is executed
+    program.chmod(0o755)
+    done = bisect("--axis", "x=1..2", "--", str(program), "{x}")
 
     assert done.exit_code == 6, done.output
     assert "Inconclusive" in done.stdout
