@@ -89,6 +89,8 @@ def _calls(text: str) -> frozenset[str]:
 OWN_SERVICE = "accept-own"
 """In place of the call of a thread that waits for connections at an address which the program alone knows, unless it
 gave that to somebody outside."""
+LISTENS = frozenset({"accept", "accept4", OWN_SERVICE})
+"""The calls of a thread that waits for connections."""
 
 
 ROWS = (
@@ -328,6 +330,11 @@ the interpreter, whose threads are seen to run Python when they do."""
 def may_call_back(thread: ThreadState) -> bool:
     """Whether a thread that wakes by itself is of a library that may hand something on to the program's Python."""
     return bool(thread.library) and _CALLS_NOBODY.search(thread.library) is None
+
+
+def listens_for_peers(thread: ThreadState) -> bool:
+    """Whether a thread of such a library waits for a connection, which only the job's other ranks make: NCCL's root."""
+    return thread.call in LISTENS and _CALLS_NOBODY.match(thread.library) is not None
 
 
 def asks_again(stack: ThreadStack, *, woke: bool) -> bool:

@@ -203,6 +203,25 @@ def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
     assert found.pop().startswith(library)
 
 
+def test_the_library_whose_thread_listens_is_read_from_the_stack():
+    code = (
+        "import ctypes, socket, threading; s = socket.create_server(('', 0)); listens = ctypes.CDLL(None).accept\n"
+        "threading.Thread(target=listens, args=(s.fileno(), None, None)).start(); print(flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        listening: list[str] = []
+        for _ in range(200):
+            look = Proc().look(child.pid, id="look", t_s=0.0, ends=Ends({child.pid: ME}))
+            listening = [thread.library for thread in look.threads if thread.call == "accept"]
+            if listening:
+                break
+            time.sleep(0.01)
+        child.kill()
+    assert len(listening) == 1
+    assert listening[0].startswith(("libffi", "_ctypes"))
+
+
 def end_of_lock(address, pid=ME, *, child=ME):
     return Ends({child: ME, ME: 0}).of(pid, Call("futex", (address, 0, 0, 0, 0, 0), timed=False))
 
