@@ -33,12 +33,12 @@ def sample(t_s: float, *processes: GpuProcess, power_w: float = 124.0) -> GpuSam
     ids=["alone", "gone", "rests", "too short", "comes", "now and then"],
 )
 def test_a_card_that_others_used_before_is_judged_by_what_came_since(others, occupied):
-    (view,) = Gpus([sample(float(n), *processes) for n, processes in enumerate(others)]).of({7})
+    (view,) = Gpus([sample(float(n), *processes) for n, processes in enumerate(others, 1)]).of({7})
     assert view.occupied_by_nothing is occupied
 
 
 def test_of_the_time_alone_every_sample_counts():
-    samples = [sample(0.0, BUSY), *(sample(float(n)) for n in range(1, 6))]
+    samples = [sample(0.5, BUSY), *(sample(float(n)) for n in range(1, 6))]
     samples[4] = sample(4.0, power_w=500.0)
     (view,) = Gpus(samples).of({7})
     assert not view.occupied_by_nothing
