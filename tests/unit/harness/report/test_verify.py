@@ -301,6 +301,20 @@ def test_an_index_replaces_an_index_and_no_other_page(make_run, tmp_path):
     assert command("--index", tmp_path, "-o", written).exit_code == 0
 
 
+def test_a_page_to_look_into_a_run_replaces_such_a_page_and_no_other(make_run, tmp_path):
+    run_dir, before = make_run("threshold")[1], make_run("empty")[1]
+    for argv, name in (((), "viewer.html"), (("--compare", before), f"compared-with-{before.name}.html")):
+        page = run_dir / name
+        for _ in range(2):
+            assert command(run_dir, "--viewer", *argv).exit_code == 0
+        page.write_text("<h1>My notes</h1>")
+        done = command(run_dir, "--viewer", *argv)
+        assert done.exit_code == 6
+        assert "was not made by nsa-harness report --viewer: it stays as it is" in " ".join(done.output.split())
+        assert page.read_text() == "<h1>My notes</h1>"
+        assert command(run_dir, "--viewer", *argv, "-o", tmp_path / "mine.html").exit_code == 0
+
+
 def cut(content):
     return content[:-10]
 
