@@ -13,6 +13,7 @@ from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES, signature_names
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
+from harness.reading.launcher import before_launcher
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
@@ -234,11 +235,12 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     result = evidence.result_of(record.verdict.rank)
     if record.verdict.kind in FAILURES and result is not None and result.traceback:
         return last_line(result.traceback)
-    is_one = not evidence.ranks  # of several, a traceback in the output may be their launcher's
+    is_one = not evidence.ranks  # of several, a traceback in the output may be another rank's
     if is_one and record.verdict.kind in ENDED_BY_ITSELF and signature_names(record.verdict.signature):
         for log in evidence.logs:
-            if log.id in record.verdict.cites and traceback_frames(log.text):
-                return last_line(log.text)
+            text = "\n".join(before_launcher(log.text))
+            if log.id in record.verdict.cites and traceback_frames(text):
+                return last_line(text)
     frame = _waiting_frame(record, evidence)
     if frame is not None:
         return PlaceToLook.at(frame.function, frame.file, frame.line)
