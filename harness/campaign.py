@@ -166,7 +166,9 @@ class Campaign:
         if answer.boundary is not None:
             answer = replace(answer, boundary=self._with_controls(answer.boundary, records))
         commands = own_commands(self.spec, answer, records) if self.matrix.command else ()
-        return replace(answer, notes=(*answer.notes, *not_followed(records)), commands=commands)
+        may_set = bool(self.matrix.command) and not self.spec.file
+        others = not_followed(records, space=space, causes=answer.causes, may_set=may_set)
+        return replace(answer, notes=(*answer.notes, *others), commands=commands)
 
     def _with_controls(self, boundary: Boundary, records: Sequence[TrialRecord]) -> Boundary:
         """``boundary`` with how time and memory grow along its axis, and with what its controls showed."""

@@ -10,8 +10,7 @@ from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.findings import FAILED, cells_of
-from harness.report.next_steps import next_steps
-from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
+from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, summarise_along
 from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
@@ -34,11 +33,11 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
     if findings.is_line:
-        return summarise_along(findings, run_dir, next_steps(findings))
+        return summarise_along(findings, run_dir)
     record = findings.subject
     verdict, tone = _verdict(findings)
     verdict = _first_words(answers(findings)) or verdict
-    group, place = next(iter(findings.groups), None), place_of(record, run_dir)
+    group = next(iter(findings.groups), None)
     at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
     return Summary(
         kind=_kind(findings),
@@ -50,8 +49,8 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
         judged=judged(record),
         happened=happened(findings, group, at=at),
         rank=rank_of(record, run_dir),
-        place=place,
-        steps=next_steps(findings, place=place.text if place.is_line else ""),
+        place=place_of(record, run_dir),
+        steps=steps_of(findings, run_dir),
         tally=tally(findings),
         when=day(run.started_at),
         notes=notes_of(findings),

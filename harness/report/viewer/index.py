@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from harness.report.facts import object_at
 from harness.report.render.json import hidden
-from harness.report.viewer.page import page
+from harness.report.viewer.page import is_page, page
 from harness.store import layout
-from harness.store.files import read_text
 from harness.store.shelf import list_runs
 
 if TYPE_CHECKING:
@@ -18,15 +16,11 @@ if TYPE_CHECKING:
 
 
 _TITLE = "The runs in "
-_GENERATOR = '<meta name="generator" content="nsa-harness '
 
 
 def is_index(path: Path) -> bool:
     """Whether a file is such a page, of this version or an earlier one."""
-    with suppress(OSError, UnicodeDecodeError):
-        head = read_text(path).partition("<style>")[0]
-        return _GENERATOR in head and f"<title>{_TITLE}" in head
-    return False
+    return is_page(path, title=_TITLE)
 
 
 def index(folder: Path, *, hide: Callable[[str], str]) -> str:

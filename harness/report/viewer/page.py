@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,26 @@ from harness.report.compare import pairs
 from harness.report.render.json import dump, hidden
 from harness.report.tried import verdict_counts
 from harness.report.viewer.data import of_run
+from harness.store.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from harness.report.build import Report
     from harness.report.compare import Pair
     from harness.report.tried import TrialSet
+
+_MARKS = ('<meta name="generator" content="nsa-harness ', "script-src 'sha256-")
+"""What stands in the head of every page of ours that has our script."""
+
+
+def is_page(path: Path, *, title: str = "") -> bool:
+    """Whether a file is such a page, of this version or an earlier one, with a title that begins with ``title``."""
+    with suppress(OSError, UnicodeDecodeError):
+        head = read_text(path).partition("<style>")[0]
+        return f"<title>{title}" in head and all(mark in head for mark in _MARKS)
+    return False
 
 
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
