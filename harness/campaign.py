@@ -103,7 +103,11 @@ class Campaign:
         self.oracle = Oracle(self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()))
         self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
         self.planner = CellPlanner(
-            self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint, trees=trees
+            self.spec,
+            target=parts.target,
+            code=store.identity.code,
+            machine=store.identity.machine.fingerprint,
+            trees=trees,
         )
         self.lanes = Lanes(
             attempts=self.attempts,
@@ -194,7 +198,7 @@ class Campaign:
         earlier = earlier_trials(
             self.store.run_dir,
             question=self.spec,
-            machine=self.store.machine,
+            machine=self.store.identity.machine,
             like=lambda record: self.planner.again(record.trial),
         )
         if not self.spec.reuse or self.store.facts() or self.store.undone():
