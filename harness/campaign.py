@@ -119,7 +119,7 @@ class Campaign:
         # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
         leased = parts.elsewhere is None
         self.queue = Queue(
-            Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
+            Leases(gpus=len(gpus), slots=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
         )
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier, self.starts = Earlier(), Starts()
