@@ -27,14 +27,13 @@ from harness.plan.leases import Leases
 from harness.plan.predict_cell import guess_cell, predict_cell
 from harness.plan.queue import Queue
 from harness.plan.starts import Starts
+from harness.replay import beyond, hearing_of
 from harness.search.along import Along
 from harness.search.cell_status import cell_status, in_force
 from harness.search.controls import next_control, with_controls
-from harness.search.hearing import Hearing
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
 from harness.search.scaling import fits_along, scaling_of
-from harness.search.strategies import strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store.run_store import read_evidence
 
@@ -228,9 +227,8 @@ class Campaign:
 
     def _begin_beyond(self, reused: Sequence[TrialRecord]) -> None:
         """A fresh search whose limits are for what comes on top of ``reused``."""
-        effort = self.matrix.effort.beyond(record.outcome.duration_s for record in reused)
-        self.search = strategy_of(replace(self.spec, matrix=replace(self.matrix, effort=effort)))
-        self.hearing = Hearing(self.search, infra_retries=self.matrix.infra_retries)
+        self.hearing = hearing_of(beyond(self.spec, reused))
+        self.search = self.hearing.search
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())
