@@ -210,7 +210,8 @@ def test_who_begins_a_program_waits_for_the_process_that_shall_run_it(tmp_path):
     code = (
         "import os, subprocess, sys\n"
         "subprocess.Popen(['sleep', '60'])\n"
-        f"os.posix_spawn('/bin/cat', ['cat'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, {str(tmp_path / 'in')!r}, 0, 0)])"
+        f"opens = (os.POSIX_SPAWN_OPEN, 0, {str(tmp_path / 'in')!r}, 0, 0)\n"
+        "os.posix_spawn('/bin/cat', ['cat'], {}, file_actions=[opens])"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         end, children, newborn = End(""), [], 0
