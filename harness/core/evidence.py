@@ -173,6 +173,7 @@ class ThreadState:
     the trial that can end the wait: they hold the other end, or the lock, or are the child; ``outside`` says whether
     anybody else can, None when that could not be told. ``library`` is the file whose code made a call with a time
     limit, empty where that was not looked up; ``limit_s`` is that limit, where it is one of the call's arguments.
+    ``has_guests`` says that it serves several connections, of which one comes from outside the trial.
     """
 
     tid: int
@@ -189,6 +190,7 @@ class ThreadState:
     outside: bool | None = None
     library: str = ""
     limit_s: float | None = None
+    has_guests: bool = False
 
     @property
     def switches(self) -> int:

@@ -83,13 +83,21 @@ class _Region(NamedTuple):
         return "x" in self.permissions and bool(self.file)
 
 
+_CONNECTED = frozenset({"socket-inet", "socket-unix"})
+"""The labels of connections that stand."""
+
+
 class End(NamedTuple):
-    """What a call waits for: a label for the table of waits, words, who of the trial can end it, whether others can."""
+    """What a call waits for: a label for the table of waits, words, who of the trial can end it, whether others can.
+
+    ``has_guests`` says that one of several descriptors is a connection whose other end is not the trial's.
+    """
 
     call: str
     on: str = ""
     holders: tuple[int, ...] = ()
     outside: bool | None = None
+    has_guests: bool = False
 
 
 class Ends:
@@ -327,17 +335,18 @@ class Ends:
         descriptors = self._polled(pid, call)
         if descriptors is None:
             return End(call.name)
-        name, outside = call.name, not descriptors
+        name, outside, has_guests = call.name, not descriptors, False
         objects, holders = set[str](), set[int]()
         for fd in descriptors:
             end = self._descriptor(pid, fd, call.name)
             name = OWN_SERVICE if end.call == OWN_SERVICE else name
             outside = outside or end.outside is not False
+            has_guests = has_guests or (end.outside is True and end.call in _CONNECTED)
             objects.add(end.on)
             holders.update(end.holders)
         objects.discard("")
         what = objects.pop() if len(objects) == 1 else f"one of {len(descriptors)} descriptors"
-        return End(name, what, tuple(sorted(holders)), outside)
+        return End(name, what, tuple(sorted(holders)), outside, has_guests)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):

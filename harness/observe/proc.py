@@ -221,6 +221,7 @@ class Proc(Files):
             outside=end.outside,
             library=library,
             limit_s=call.limit_s if call is not None else None,
+            has_guests=end.has_guests,
         )
 
     def _cpu_s(self, at: str, stat: list[str]) -> float:

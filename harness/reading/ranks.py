@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 GLOO = ("gloo_", "pt_gloo")
 """How the threads are called by which gloo connects a process to other ranks."""
 
+STORE_SERVER = "pt_tcpstore"
+"""How torch calls the thread that serves a store to all who are connected to it."""
+
 SOON_S = 120.0
 """A wait for a key, or in a group, that gives up within so many seconds is a question, and its end may be an answer:
 torch's own time limits are five minutes and longer."""
@@ -347,10 +350,22 @@ class _Relations:
         chances: tuple[Chance, ...] = ()
         if no_rank:
             chances += (Chance(how="a process that is no rank may set the key", who=no_rank, any_thread=True),)
+        if self._store_has_guests:
+            how = "a program that is not of the job is connected to its store, and may set the key"
+            chances += (Chance(how=how, ender=Ender.PROGRAM),)
         limit_s = one.state.limit_s if one.state is not None and (one.acts or not one.ticks) else None
         if limit_s is not None and limit_s < SOON_S:
             chances += (Chance(how=f"it gives up after {limit_s:.0f} s", ender=Ender.TIMER),)
         return chances
+
+    @cached_property
+    def _store_has_guests(self) -> bool:
+        """Whether somebody from outside is connected to a store that a process of the job serves."""
+        for one in self._job.stand.values():
+            for thread in one.looks[-1].threads:
+                if thread.has_guests and thread.name.startswith(STORE_SERVER):
+                    return True
+        return False
 
     def _apart(self, rank: int, meeting: Meeting, elsewhere: frozenset[int]) -> frozenset[int]:
         """The other ranks that are here and not where ``rank`` is."""

@@ -212,7 +212,7 @@ def _with_call(thread: ThreadState, before: ThreadState | None) -> ThreadState:
         return replace(thread, timed=True) if "futex" in thread.wchan else thread
     return replace(
         thread, call=before.call, timed=before.timed, on=before.on, holders=before.holders, outside=before.outside,
-        limit_s=before.limit_s,
+        limit_s=before.limit_s, has_guests=before.has_guests,
     )  # fmt: skip
 
 

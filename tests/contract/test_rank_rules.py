@@ -764,7 +764,8 @@ def with_a_thread(seen: Case, *, rank: int, **how: Any) -> Case:
     found: list[ProcessState] = []
     for i, look in enumerate(seen.evidence.processes):
         if look.rank == rank:
-            other = replace(look.threads[0], tid=800 + rank, name="NCCL Service", state="S", **how)
+            other = replace(look.threads[0], tid=800 + rank, name="NCCL Service", state="S")
+            other = replace(other, **how)
             other = replace(other, voluntary_switches=5 + 5 * i)
             look = replace(look, threads=(*look.threads, other))
         found.append(look)
@@ -1052,6 +1053,15 @@ def test_a_process_that_is_no_rank_may_set_the_key():
     seen = certain(Seen(frames=IN_STORE), REDUCES)
     assert classify(with_a_helper(seen, parent=100, cpu_share=0.99)).kind is Kind.UNRESOLVED
     assert classify(with_a_helper(seen, parent=100, wchan="pipe_read", holders=(100,), outside=False)).kind is Kind.HANG
+
+
+@pytest.mark.parametrize(("has_guests", "kind"), [(False, Kind.HANG), (True, Kind.UNRESOLVED)])
+def test_who_is_connected_to_the_jobs_store_may_set_the_key(has_guests, kind):
+    """A site's controller looks at the numbers of the first epoch, and says go."""
+    seen = certain(Seen(frames=IN_STORE), REDUCES)
+    serves = {"wchan": "do_epoll_wait", "call": "epoll_pwait", "timed": False, "outside": True}
+    seen = with_a_thread(seen, rank=0, name="pt_tcpstore_uv", has_guests=has_guests, **serves)
+    assert classify(seen).kind is kind
 
 
 @pytest.mark.parametrize(("file", "kind"), [("resource_tracker", Kind.HANG), ("evaluate", Kind.UNRESOLVED)])

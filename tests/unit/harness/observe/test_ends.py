@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import multiprocessing.connection
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -203,6 +204,24 @@ def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
         child.kill()
     assert len(found) == 1
     assert found.pop().startswith(library)
+
+
+@pytest.mark.parametrize(("ours", "has_guests"), [((ME,), False), ((), True)], ids=["own", "somebody else's"])
+def test_a_server_of_several_connections_has_a_guest_where_one_comes_from_outside(server, client, ours, has_guests):
+    with select.epoll() as polled:
+        accepted, _ = server.accept()
+        other = subprocess.Popen(["sleep", "60"], pass_fds=[client.fileno()])
+        try:
+            client.close()  # from now on the other end is only that process's
+            for one in (server, accepted):
+                polled.register(one.fileno())
+            parents = {ME: 0, **dict.fromkeys([other.pid] if ours else [], ME)}
+            end = Ends(parents).of(ME, Call("epoll_wait", (polled.fileno(), 0, 0, 0, 0, 0), timed=False))
+        finally:
+            other.kill()
+            other.wait()
+            accepted.close()
+    assert end.has_guests is has_guests
 
 
 def test_who_begins_a_program_waits_for_the_process_that_shall_run_it(tmp_path):
