@@ -190,6 +190,7 @@ class RankSearch:
     def __init__(self, trial_dir: Path, *, pid: int, clock: Clock, census: Census) -> None:
         self._path, self._pid, self._clock, self._census = layout.ranks(trial_dir), pid, clock, census
         self._ranks: dict[int, int] = {}
+        self._size = 0
         self._rest_s = FIRST_SEARCH_S
         self._next_s = clock.now() + FIRST_SEARCH_S
 
@@ -203,7 +204,7 @@ class RankSearch:
         members = self._census.members()
         if not members.keys().isdisjoint(self._ranks.values()):
             return
-        if not self._ranks and self._path.exists():
+        if _size(self._path) > self._size:
             return  # they introduced themselves
         program = self._census.first_python()
         self._ranks = self._census.ranks() or ({0: program} if program is not None else {})
@@ -216,6 +217,8 @@ class RankSearch:
             lines += f"{json.dumps(row)}\n"
         with self._path.open("a") as file:
             file.write(lines)
+            file.flush()
+            self._size = file.tell()
 
 
 def _size(path: Path) -> int:

@@ -19,12 +19,12 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
-from harness.reading.frames import bare, is_service, own_frame, python_frames
+from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import SPIN_S, Gpus
 from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU
-from harness.reading.waits import ONLY_SLEEPS, Ender
+from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -195,6 +195,16 @@ def late_ranks(divergence: Divergence) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, state in states.items() if state == "scheduled"))
 
 
+def _waits_for_a_key_in_a_file(one: Standing) -> bool:
+    """Whether the program itself asks for a key of a ``FileStore``, which sleeps and looks again.
+
+    Keys by which torch makes its groups are the ranks' own, wherever they stand.
+    """
+    innermost = next(iter(python_frames(one.thread)), None) if one.thread is not None else None
+    asks_itself = innermost is not None and is_own(innermost)
+    return asks_itself and one.state is not None and sleeps(one.state.wchan)
+
+
 class _Split:
     """A divergence as a rank asks of it: ``called`` are the ranks that made the call, ``members`` all that count."""
 
@@ -353,6 +363,8 @@ class _Relations:
         if self._store_has_guests:
             how = "a program that is not of the job is connected to its store, and may set the key"
             chances += (Chance(how=how, ender=Ender.PROGRAM),)
+        if _waits_for_a_key_in_a_file(one):
+            chances += (Chance(how="the key stands in a file, and any program may write it", ender=Ender.PROGRAM),)
         limit_s = one.state.limit_s if one.state is not None and (one.acts or not one.ticks) else None
         if limit_s is not None and limit_s < SOON_S:
             chances += (Chance(how=f"it gives up after {limit_s:.0f} s", ender=Ender.TIMER),)

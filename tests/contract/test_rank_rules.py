@@ -1055,6 +1055,27 @@ def test_a_process_that_is_no_rank_may_set_the_key():
     assert classify(with_a_helper(seen, parent=100, wchan="pipe_read", holders=(100,), outside=False)).kind is Kind.HANG
 
 
+@pytest.mark.parametrize(
+    ("frames", "kind"),
+    [
+        ((native("c10d::FileStore::wait"), python("client", "/src/round.py", 19), *STEP), Kind.UNRESOLVED),
+        (IN_STORE, Kind.HANG),  # looked at again and again by torch's own hand: below
+    ],
+    ids=["its own key", "torch's"],
+)
+def test_a_key_in_a_file_may_be_written_by_any_program(frames, kind):
+    """A federated round starts when its coordinator says so; keys that torch makes its groups by are the ranks' own."""
+    torch_asks = python("_new_process_group_helper", "/venv/lib/python3.11/site-packages/torch/distributed/c10d.py", 7)
+    if kind is Kind.HANG:
+        frames = (frames[0], torch_asks, *frames[1:])
+    seen = certain(Seen(frames=frames), REDUCES)
+    processes = tuple(
+        replace(look, threads=(replace(look.threads[0], **NAPS), *look.threads[1:])) if look.rank == 0 else look
+        for look in seen.evidence.processes
+    )
+    assert classify(replace(seen, evidence=replace(seen.evidence, processes=processes))).kind is kind
+
+
 @pytest.mark.parametrize(("has_guests", "kind"), [(False, Kind.HANG), (True, Kind.UNRESOLVED)])
 def test_who_is_connected_to_the_jobs_store_may_set_the_key(has_guests, kind):
     """A site's controller looks at the numbers of the first epoch, and says go."""

@@ -11,7 +11,7 @@ from fake_clock import FakeClock
 from harness.launch.bounded import BoundedFile
 from harness.observe.census import Census
 from harness.observe.heartbeat import Heartbeats
-from harness.observe.progress import Taps
+from harness.observe.progress import RankSearch, Taps
 from harness.store import layout
 from scripted_trial import ScriptedHandle
 
@@ -154,3 +154,39 @@ def test_any_output_counts_until_the_programs_own_marks_begin(program, tmp_path)
     assert it.progresses()
     it.prints("still waiting\n")
     assert not it.progresses()
+
+
+class Processes:
+    """Who is there, and which rank each has by what its launcher told it."""
+
+    def __init__(self, **ranks):
+        self.by_name = ranks
+
+    def members(self):
+        return {pid: SimpleNamespace(inner=pid, started=pid) for pid in self.by_name.values()}
+
+    def ranks(self):
+        return {int(name[1:]): pid for name, pid in self.by_name.items()}
+
+    def first_python(self):
+        return None
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_who_has_which_rank_is_looked_for_anew_only_where_ranks_do_not_say_so_themselves(tmp_path, speaks):
+    """A helper of the first life has the rank of its parent by the environment, and outlives it."""
+    clock, census = FakeClock(0.0), Processes(r0=10, r1=11)
+    layout.ranks(tmp_path).parent.mkdir(parents=True, exist_ok=True)
+    search = RankSearch(tmp_path, pid=7, clock=clock, census=census)
+
+    def rows():
+        clock.advance(100.0)
+        search.poll()
+        return [json.loads(line) for line in layout.ranks(tmp_path).read_text().splitlines()]
+
+    assert [row["pid"] for row in rows()] == [10, 11]
+    if speaks:
+        with layout.ranks(tmp_path).open("a") as file:
+            file.write('{"event":"started","rank":1,"pid":21,"t":1.0}\n')
+    census.by_name = {"r0": 20, "r1": 12}
+    assert [row["pid"] for row in rows()] == [10, 11, *([21] if speaks else [20, 12])]
