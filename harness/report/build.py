@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 class Report:
     """The one model that every form is rendered from: what a run shows, its first screen, sections and figures.
 
-    ``run_dir`` is where its evidence lies, ``before`` the report that it is compared with, if it is. ``wait`` gives the
-    figures, which may still be being drawn.
+    ``before`` is the report that it is compared with, if it is. ``wait`` gives the figures, which may still be being
+    drawn.
     """
 
     findings: Findings
-    run_dir: Path
     title: str
     summary: Summary
     blocks: tuple[tuple[str, Block], ...]
@@ -57,31 +56,31 @@ class Report:
 
 def build(run: Run, run_dir: Path) -> Report:
     """The report of ``run``, whose evidence lies in ``run_dir``; also of a run that was cut off or is empty."""
-    return build_from(Findings(run=run), run_dir)
+    return build_from(Findings(run=run, run_dir=run_dir))
 
 
-def build_from(findings: Findings, run_dir: Path) -> Report:
+def build_from(findings: Findings) -> Report:
     """The report of what a run shows. What was derived is derived here, once: summary, sections and forms take it.
 
     A section whose evidence cannot be read says so in its place; the others are not affected.
     """
-    summary = summarise(findings, run_dir)
+    summary = summarise(findings)
     blocks = [("answer", first(findings, summary))]
     for name in ALONG if findings.is_line else OVER_CELLS:
         try:
-            block = SECTIONS.load(name)(findings, run_dir)
+            block = SECTIONS.load(name)(findings)
         except StoreError as error:
             block = Block(title=name.replace("_", " ").capitalize(), markdown=f"Not readable: {md(error)}")
         if block is not None:
             blocks.append((name, block))
     title = findings.run.spec.question
-    return Report(findings=findings, run_dir=run_dir, title=title, summary=summary, blocks=tuple(blocks))
+    return Report(findings=findings, title=title, summary=summary, blocks=tuple(blocks))
 
 
 def drawn_report(run: Run, run_dir: Path, *, hide: Callable[[str], str]) -> Report:
     """As :func:`build`, with its figures, which are drawn in this process."""
-    findings = Findings(run=run)
-    return with_figures(build_from(findings, run_dir), here(findings, run_dir, hide))
+    findings = Findings(run=run, run_dir=run_dir)
+    return with_figures(build_from(findings), here(findings, hide))
 
 
 def with_figures(report: Report, wait: Callable[[], tuple[Figure, ...]]) -> Report:

@@ -176,7 +176,7 @@ def pages(run_dir: Path) -> dict[str, str]:
     texts = {
         layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=folder),
         layout.report(run_dir, "html").name: html.render(report, hide=hider.text),
-        layout.findings(run_dir).name: findings.render(report, run_dir),
+        layout.findings(run_dir).name: findings.render(report),
     }
     for figure in report.figures:
         texts[f"{folder}/{figure.name}.svg"] = figure.file
@@ -207,7 +207,7 @@ def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
     for name in BESIDE:
         if (run_dir / name).is_file():
             files[name] = without_places(hider.text(read_text(run_dir / name)))
-    compared = earlier.related(Findings(run=read_run(run_dir)), run_dir)
+    compared = earlier.related(Findings(run=read_run(run_dir), run_dir=run_dir))
     files[layout.earlier(run_dir).name] = _clean(compared, hider, indent=1)
     before = layout.bundle_manifest(run_dir)
     why = json.loads(read_text(before)).get("why", "") if before.is_file() else ""

@@ -97,7 +97,6 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     )
     return Report(
         findings=report.findings,
-        run_dir=after_dir,
         title=f"From {before.id} to {after.id}: what changed?",
         summary=summary,
         blocks=blocks,

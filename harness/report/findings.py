@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.pairs import Pairs, pairs_of
-from harness.report.subject import GRAVITY, to_tell_of
 from harness.report.tried import Cell, Group, Numbered, TrialSet, place_on, together
+from harness.store import layout
+from harness.store.evidence import read_evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
+    from collections.abc import Iterable, Mapping, Sequence, Set
 
     from harness.core.campaign import CellResult
     from harness.core.cause import AxisFinding
+    from harness.core.evidence import Evidence
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
 
@@ -30,12 +33,36 @@ if TYPE_CHECKING:
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
 
+GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
+"""The gravest first: what a report speaks of when several things went wrong."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """What a run shows: two of them are the same only where they are one object, and then nothing was derived twice."""
+    """What a run shows: two of them are the same only where they are one object, and then nothing was derived twice.
+
+    ``run_dir`` is where its evidence lies; whoever asks for no evidence need not name it.
+    """
 
     run: Run
+    run_dir: Path = Path()
+
+    def evidence_of(self, record: TrialRecord) -> Evidence | None:
+        """What was seen of a trial; None when it was not kept.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        return read_evidence(self.run_dir, record.trial.key)
+
+    def has_evidence_of(self, record: TrialRecord) -> bool:
+        """Whether it was kept."""
+        return layout.evidence(layout.trial(self.run_dir, record.trial.key)).is_file()
+
+    @cached_property
+    def is_passed_on(self) -> bool:
+        """Whether its evidence is that of a bundle."""
+        return layout.bundle_manifest(self.run_dir).is_file()
 
     @cached_property
     def trials(self) -> tuple[Numbered, ...]:
@@ -72,6 +99,12 @@ class Findings:
     def subject(self) -> TrialRecord | None:
         """The trial to tell about: see :func:`to_tell_of`."""
         return to_tell_of(self.run.records, answered=self.answered)
+
+    @cached_property
+    def subject_evidence(self) -> tuple[TrialRecord, Evidence] | None:
+        """The subject with its evidence; None when there is neither."""
+        evidence = self.evidence_of(self.subject) if self.subject else None
+        return (self.subject, evidence) if self.subject and evidence else None
 
     @cached_property
     def answered(self) -> tuple[Point, ...]:
@@ -225,3 +258,21 @@ class Findings:
 def cells_of(trials: Iterable[Numbered]) -> list[Point]:
     """The cells of ``trials``, each once, in their order."""
     return list(dict.fromkeys(trial.cell for trial in trials))
+
+
+def to_tell_of(records: Sequence[TrialRecord], *, answered: Sequence[Point] = ()) -> TrialRecord | None:
+    """The first trial that failed, of those that showed the failure sought if any did; else the gravest; None without.
+
+    Of a hang and a crash the first is told of, not the graver one: it is what whoever runs it meets first. Where a
+    search named causes, whose cells are ``answered``, it is the first failure of the first of those: another one, of
+    a cell that holds more, is not what was answered.
+    """
+    wrong = [r for r in records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
+
+    def order(record: TrialRecord) -> tuple[bool, int, int]:
+        gravity = -1 if record.verdict.kind in FAILURES else GRAVITY.index(record.verdict.kind)
+        cell = record.trial.point
+        place = answered.index(cell) if cell in answered else len(answered)
+        return record.answer is not Answer.BAD, place, gravity
+
+    return min(wrong, key=order, default=None)

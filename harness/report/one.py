@@ -15,6 +15,7 @@ from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
+from harness.report.findings import to_tell_of
 from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
@@ -25,7 +26,6 @@ from harness.report.stacks import (
     thread_name,
     variables,
 )
-from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
 from harness.report.words import WHO_MAY_LOOK, watched_without_verdict

@@ -20,7 +20,6 @@ from harness.report.words import ENDS, LINEAR_R_SQUARED, day, other_settings, wa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.campaign import AxisFit, FailureTable
     from harness.core.cause import Minimised
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
     from harness.report.tried import Group
 
 
-def summarise(findings: Findings, run_dir: Path) -> Summary:
+def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
     if findings.is_line:
-        return summarise_along(findings, run_dir, next_steps(findings))
+        return summarise_along(findings, next_steps(findings))
     record = findings.subject
     verdict, tone = _verdict(findings)
     verdict = _first_words(answers(findings)) or verdict
-    group, place = next(iter(findings.groups), None), place_of(record, run_dir)
+    group, place = next(iter(findings.groups), None), place_of(findings, record)
     at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
     return Summary(
         kind=_kind(findings),
@@ -49,7 +48,7 @@ def summarise(findings: Findings, run_dir: Path) -> Summary:
         sure=sure_of(findings) or ("Nothing is claimed.",),
         judged=judged(record),
         happened=happened(findings, group, at=at),
-        rank=rank_of(record, run_dir),
+        rank=rank_of(findings, record),
         place=place,
         steps=next_steps(findings, place=place.text if place.is_line else ""),
         tally=tally(findings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,8 @@ from harness.reading.frames import is_own, own_frame, telling_frame, traceback_f
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.evidence import Evidence, Frame
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
@@ -96,7 +94,7 @@ class Summary:
         return "" if self.rank == NO_RANKS else f"{self.rank}, "
 
 
-def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ...]) -> Summary:
+def summarise_along(findings: Findings, steps: tuple[NextStep, ...]) -> Summary:
     """The summary of a threshold search."""
     run = findings.run
     (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
@@ -112,8 +110,8 @@ def summarise_along(findings: Findings, run_dir: Path, steps: tuple[NextStep, ..
         sure=sure or ("Nothing is claimed.",),
         judged=judged(record),
         happened=happened(findings, group, at=f"At {at(findings, group.value)}, trial" if group else ""),
-        rank=rank_of(record, run_dir),
-        place=place_of(record, run_dir),
+        rank=rank_of(findings, record),
+        place=place_of(findings, record),
         steps=steps,
         tally=tally(findings),
         when=day(run.started_at),
@@ -185,24 +183,18 @@ def judged(record: TrialRecord | None) -> str:
     return f"{record.verdict} by rule {record.verdict.rule}, confidence {record.verdict.confidence}" if record else ""
 
 
-def rank_of(record: TrialRecord | None, run_dir: Path) -> str:
+def rank_of(findings: Findings, record: TrialRecord | None) -> str:
     """``rank 1``, or why no rank is named; a program that is not ours may have none."""
     if record is None:
         return "no rank failed"
-    evidence = _evidence(record, run_dir)
+    evidence: Evidence | None = None
+    with suppress(StoreError):
+        evidence = findings.evidence_of(record)
     if record.trial.target != "nsa" and evidence is not None and not evidence.ranks:
         return NO_RANKS
     if record.verdict.rank is not None:
         return f"rank {record.verdict.rank}"
     return "all ranks alike" if _failed_alike(evidence) else "no single rank"
-
-
-def _evidence(record: TrialRecord, run_dir: Path) -> Evidence | None:
-    """None where it was not kept, or cannot be read."""
-    try:
-        return read_evidence(run_dir, record.trial.key)
-    except StoreError:
-        return None
 
 
 def _failed_alike(evidence: Evidence | None) -> bool:
@@ -216,12 +208,12 @@ def _failed_alike(evidence: Evidence | None) -> bool:
     return evidence is not None and len(evidence.ranks) > 1 and len(raised) == 1
 
 
-def place_of(record: TrialRecord | None, run_dir: Path) -> PlaceToLook:
+def place_of(findings: Findings, record: TrialRecord | None) -> PlaceToLook:
     """``acquire_forever (harness/specimens/backward_deadlock.py:32)``, or what there is in its place."""
     if record is None:
         return PlaceToLook(text="no line to look at")
     try:
-        evidence = read_evidence(run_dir, record.trial.key)
+        evidence = findings.evidence_of(record)
     except StoreError:
         return PlaceToLook(text="line not known: its evidence cannot be read")
     return place_in(record, evidence)

@@ -38,7 +38,7 @@ def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None, templat
     return layout.report(run_dir)
 
 
-def _no_figures(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+def _no_figures(findings: Findings, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     return tuple
 
 
@@ -67,9 +67,9 @@ def publish(
         SpecError: the template is wrong.
     """
     hider = hider_of(hide)
-    findings = Findings(run=run)
-    figures = draw(findings, run_dir, hider.text)
-    report = with_figures(build_from(findings, run_dir), figures)
+    findings = Findings(run=run, run_dir=run_dir)
+    figures = draw(findings, hider.text)
+    report = with_figures(build_from(findings), figures)
     pages, document = html.begin(report, hide=hider.text), json_form.begin(report, hide=hider.text)
     page = html.render(report, hide=hider.text, template=template, begun=pages)  # from here on with the figures
     folder = layout.figures(run_dir)

@@ -1,4 +1,4 @@
-"""Figures of a report: ``figure(run, run_dir, hide) -> Figure | None``; matplotlib is imported when one is drawn."""
+"""Figures of a report: ``figure(findings, hide) -> Figure | None``; matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from harness.report.findings import Findings
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """A bar from the lowest to the highest rate that is not ruled out, for every value tried; None without failures."""
     boundary = findings.run.boundary
     if boundary is None or len(boundary.curve) < 2 or boundary.first_bad is None:

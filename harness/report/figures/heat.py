@@ -14,7 +14,6 @@ from harness.report.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -35,7 +34,7 @@ EDGES = {"good": ("-", 0.8), "bad": ("-", 2.4), "slow": ("-.", 1.2), "unsure": (
 MOST = 12
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The two axes that most cells span; None when no two axes were varied together."""
     cells = findings.by_cell
     best = plane(findings, list(cells))

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, whole_ticks
 from harness.report.stacks import rank_name
-from harness.report.subject import subject_evidence
 from harness.report.text import listed, size
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
@@ -24,9 +22,9 @@ MIB = 2**20
 LINES = ("-", "--", "-.", ":")
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     curves = _curves(*subject) if subject else {}
     if subject and curves:
         return _over_time(curves, str(subject[0].trial.point), hide)

@@ -12,13 +12,12 @@ from harness.report.text import count, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from harness.core.boundary import ScalingFit
     from harness.report.findings import Findings
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The fit of a threshold search, or the first fit of time of any other run; None when there is none."""
     run = findings.run
     if findings.is_line:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from harness.reading.frames import bare, deciding_thread, python_frames, telling_frame
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.stacks import deciding_sample, deciding_stack, place
-from harness.report.subject import subject_evidence
 from harness.report.text import count, listed
 from harness.report.tried import grouped, latest_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -30,9 +28,9 @@ DEEPEST = 16
 """Frames shown of each stack, counted from the innermost."""
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The icicles of the trial that the report is about; None without two stacks to compare."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     return draw(subject[1], subject[0].verdict, hide=hide) if subject else None
 
 

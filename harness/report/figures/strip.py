@@ -12,7 +12,6 @@ from harness.report.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -27,7 +26,7 @@ STYLES = {".": ("good", "-", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.
 LETTERS = {".": "pass", "X": "FAIL", "x": "fail", "s": "slow", "?": "?", " ": ""}
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The strip; None when nothing was tried."""
     run = findings.run
     if not run.records or not findings.is_line or len(cells := findings.along) < 2:

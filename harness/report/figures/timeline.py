@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 from harness.core.verdict import Kind
 from harness.report.figures.draw import FAINT, INK, Figure, drawing, finish
 from harness.report.stacks import rank_name
-from harness.report.subject import subject_evidence
 from harness.report.text import listed, seconds
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -40,9 +38,9 @@ class Span:
     silent: bool = False
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The timeline of the trial that the report is about; None when it left no marks."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     return draw(*subject, hide=hide) if subject and by_rank(subject[1]) else None
 
 

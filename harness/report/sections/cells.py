@@ -11,7 +11,6 @@ from harness.report.text import code, count, details, how_many, listed, md, seco
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.campaign import CellResult
     from harness.report.findings import Findings
@@ -23,7 +22,7 @@ SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as exp
         CellStatus.INCONCLUSIVE: "inconclusive", CellStatus.NOT_RUN: "not run"}  # fmt: skip
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The table of cells; None when no cell was tried or asked for, and of one program, which is none of several."""
     results = findings.results
     if findings.is_single:

@@ -11,14 +11,12 @@ from harness.report.text import code, md, table
 from harness.report.words import of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.trial import Trial
     from harness.report.findings import Findings
     from harness.report.tried import TrialSet
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """A row per control; that none was run is said where a control would have mattered."""
     controls, boundary = findings.controls, findings.run.boundary
     if not controls:

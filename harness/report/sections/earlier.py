@@ -17,8 +17,6 @@ from harness.report.words import headline
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 MOST = 12
@@ -30,10 +28,10 @@ DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO
 """Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
     mine = claims_of(findings)
-    reports = related(findings, run_dir)
+    reports = related(findings)
     if not reports:
         return None
     rows: list[tuple[str, ...]] = []
@@ -43,12 +41,13 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))
 
 
-def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
+def related(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
     """What reports beside this one said before it that can be compared with it, by their folders.
 
     Never this run itself, nor a copy of it. A bundle holds what it was compared with when it was made, and is compared
     with nothing else.
     """
+    run_dir = findings.run_dir
     path = layout.earlier(run_dir)
     if path.is_file():
         return [(folder, other) for folder, other in json.loads(path.read_text(encoding="utf-8"))]

@@ -13,16 +13,15 @@ from harness.report.text import code, count, details, fence, listed, md, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from harness.core.space import Bundle, Factor
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """What was varied over cells, what was held, then requested against effective."""
     rows = [(md(name), text) for name, text in _settings(findings) if text]
-    settings, echoed = table(("setting", "value"), rows), effective(findings, run_dir)
+    settings, echoed = table(("setting", "value"), rows), effective(findings)
     if not findings.is_line:
         parts = [_axes(findings), "The same in every cell:", settings, echoed]
         return Block(title="Varied and held", markdown="\n\n".join(filter(None, parts)))
@@ -83,7 +82,7 @@ def _bundle(bundle: Bundle) -> str:
     return listed(map(code, words), most=4)
 
 
-def effective(findings: Findings, run_dir: Path) -> str:
+def effective(findings: Findings) -> str:
     """Requested against effective, over all trials; only our own trainer says what it runs with."""
     if findings.run.spec.matrix.target != "nsa":
         return ""
@@ -91,7 +90,7 @@ def effective(findings: Findings, run_dir: Path) -> str:
     silent: list[int] = []
     agreed = 0
     for trial in findings.trials:
-        evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
+        evidence = raw_evidence(findings.run_dir, trial.record.trial.key) or {}
         differences: list[object] = evidence.get("config_differences") or []
         for difference in differences:
             differing.setdefault(str(difference), []).append(trial.number)

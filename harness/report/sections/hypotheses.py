@@ -12,11 +12,8 @@ from harness.report import seen
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.where import where
 from harness.report.words import at, of
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.campaign import FailureTable
     from harness.core.cause import AxisVerdict
     from harness.core.point import Point
@@ -30,7 +27,7 @@ AGAINST = (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.IN
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """One row each; None when nothing failed. Over many cells each axis is a hypothesis."""
     if not findings.is_line:
         parts = [*of_axes(findings), *_others(findings.subject)]
@@ -38,7 +35,7 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     record = findings.subject
     if record is None:
         return None
-    rows = [*_of_controls(findings), *_of_time(record, run_dir), *of_verdict(record)]
+    rows = [*_of_controls(findings), *_of_time(findings, record), *of_verdict(record)]
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
 
 
@@ -87,21 +84,21 @@ def _of_control(name: str, trials: TrialSet, here: str) -> tuple[str, ...]:
     return (claim, f"{here}; {passes}", "-", "-", "decided at this value")
 
 
-def _of_time(record: TrialRecord, run_dir: Path) -> list[tuple[str, ...]]:
+def _of_time(findings: Findings, record: TrialRecord) -> list[tuple[str, ...]]:
     """That a slow step was taken for a hang, or a hang for a slow step."""
     match record.verdict.kind:
         case Kind.HANG:
-            return [_slow_not_hung(record, run_dir)]
+            return [_slow_not_hung(findings, record)]
         case Kind.SLOW:
             return [_hung_not_slow(record)]
         case _:
             return []
 
 
-def _slow_not_hung(record: TrialRecord, run_dir: Path) -> tuple[str, ...]:
+def _slow_not_hung(findings: Findings, record: TrialRecord) -> tuple[str, ...]:
     predicted = record.trial.prediction
     against: list[str] = []
-    evidence = read_evidence(run_dir, record.trial.key)
+    evidence = findings.evidence_of(record)
     if evidence is not None and seen.used_no_cpu(evidence):
         against.append("nothing moved while it was watched")
     if predicted:

@@ -10,17 +10,15 @@ from harness.report.facts import raw_evidence
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The resolution tables that were seen, with the trials that had each; None when no trial told."""
     by_rows: dict[str, list[int]] = {}
     silent: list[int] = []
     for trial in findings.trials:
-        evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
+        evidence = raw_evidence(findings.run_dir, trial.record.trial.key) or {}
         rows = evidence.get("kernels")
         if rows:
             by_rows.setdefault(json.dumps(rows, sort_keys=True), []).append(trial.number)

@@ -13,14 +13,13 @@ from harness.report.words import grows, other_settings, unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from harness.core.boundary import ScalingFit
     from harness.core.campaign import AxisFit
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The fitted line, what it rests on, and what it predicts; over many cells a row a fit. None when there is none."""
     run = findings.run
     if not findings.is_line:

@@ -11,7 +11,6 @@ from harness.report.text import fence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.report.findings import Findings
     from harness.report.tried import Cell
@@ -30,7 +29,7 @@ LEGEND = {
 WIDTH = 76
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The threshold strip with its legend; None when nothing was tried."""
     if not findings.run.records:
         return None

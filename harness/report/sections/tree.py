@@ -11,13 +11,11 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, different_places, same_frames
 from harness.reading.stillness import quiet_windows
-from harness.report.subject import subject_evidence
 from harness.report.text import bullets, count, fence, listed, md, seconds
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.evidence import Evidence, ThreadStack, WorkerResult
     from harness.core.record import TrialRecord
@@ -34,9 +32,9 @@ class TreeNode:
     other: str
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     if subject is None:
         return None
     record, evidence = subject

@@ -13,7 +13,6 @@ from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.outcome import Outcome
     from harness.core.record import TrialRecord
@@ -30,12 +29,12 @@ ROLES = {
 }
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The table of values that were tried, and all trials; None when there are none."""
     every = findings.trials
     if not every:
         return None
-    body = _listed(findings, run_dir, every[:MOST])
+    body = _listed(findings, every[:MOST])
     more = f"\n\n{len(every) - MOST} more are in the journal." if len(every) > MOST else ""
     folded = details(f"Every trial ({len(every)}), in the order of running", body + more)
     parts = [_counts(findings), folded] if findings.is_line else [folded]
@@ -48,13 +47,13 @@ def _counts(findings: Findings) -> str:
     return table(head, map(_row, cells), right=(0, 1, 2, 3, 5, 6))
 
 
-def _listed(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
+def _listed(findings: Findings, trials: Sequence[Numbered]) -> str:
     """A row for each trial: along an axis with its value, over cells with its cell and its memory."""
     head = ("why", "verdict", "seconds", "steps", "silent up to")
     end = ("ended", "folder")
     rows: list[tuple[object, ...]] = []
     for trial in trials:
-        summary, ending = _summary(trial), _ended(trial, run_dir)
+        summary, ending = _summary(trial), (md(ended(trial.record.outcome)), folder_of(findings, trial.record))
         if findings.is_line:
             rows.append((trial.number, md(findings.value_of(trial)), *summary, *ending))
         else:
@@ -91,10 +90,6 @@ def _summary(trial: Numbered) -> tuple[object, ...]:
 def _peak(trial: Numbered) -> str:
     peak_bytes = trial.record.measurement.peak_rss_bytes
     return size(peak_bytes) if peak_bytes else "-"
-
-
-def _ended(trial: Numbered, run_dir: Path) -> tuple[str, str]:
-    return md(ended(trial.record.outcome)), folder_of(run_dir, trial.record.trial.key)
 
 
 def why(record: TrialRecord) -> str:

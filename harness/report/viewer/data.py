@@ -14,11 +14,9 @@ from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
 from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.campaign import CellResult
     from harness.core.evidence import Evidence, ThreadStack
@@ -59,7 +57,7 @@ def of_run(report: Report) -> dict[str, Any]:
     for place_in_run, record in enumerate(records):
         trial = _trial(record, names=names)
         if place_in_run in detailed:
-            trial |= _evidence(record, report.run_dir, frames, stacks)
+            trial |= _evidence(report.findings, record, frames, stacks)
         trials.append(trial)
     return {
         **first_screen(report),
@@ -158,10 +156,10 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _evidence(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
+def _evidence(findings: Findings, record: TrialRecord, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
     """What its evidence adds: tracks, stacks, the end of its output; or why there is none."""
     try:
-        evidence = read_evidence(run_dir, record.trial.key)
+        evidence = findings.evidence_of(record)
     except StoreError as error:
         return {"missing": f"Its evidence cannot be read: {error}"}
     if evidence is None:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
     """The run as a page to look into; of a comparison both runs side by side."""
     summary, before = report.summary, report.before
-    runs = (before, build(report.run, report.run_dir)) if before else (report,)  # each as its own report has it
+    runs = (
+        (before, build(report.run, report.findings.run_dir)) if before else (report,)
+    )  # each as its own report has it
     document = {
         "title": report.title,
         "verdict": summary.verdict,

@@ -20,7 +20,6 @@ from harness.report.text import short_path
 from harness.report.tried import grouped
 from harness.report.viewer.data import axes
 from harness.report.viewer.tracks import StretchKind, tracks
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +44,7 @@ def perfetto(report: Report, *, hide: Callable[[str], str]) -> str:
     first_s = min(start_s.values(), default=0.0)
     events: list[dict[str, Any]] = []
     for number, record in enumerate(records, start=1):
-        evidence = read_evidence(report.run_dir, record.trial.key)
+        evidence = report.findings.evidence_of(record)
         offset_s = start_s[record.trial.key] - first_s
         events += _of_trial(number, record, evidence, name=_name(report, record), offset_s=offset_s)
     about = {"run": report.run.id, "question": report.title, "answer": report.summary.answer, "made_by": _maker()}
@@ -122,7 +121,7 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
     frames: dict[tuple[str, str, int], int] = {}
     profiles: list[dict[str, Any]] = []
     for number, record in enumerate(report.run.records, start=1):
-        evidence = read_evidence(report.run_dir, record.trial.key)
+        evidence = report.findings.evidence_of(record)
         name = f"trial {number}: {_name(report, record)}: {record.verdict}"
         if evidence is not None:
             profiles += _profiles(evidence, frames, name=name)

@@ -119,7 +119,7 @@ def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campai
     run, run_dir = make_campaign(CELLS)
     silent = dataclasses.replace(run.spec.matrix, expect=())
     changed = dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent))
-    found = section(Findings(run=changed), run_dir)
+    found = section(Findings(run=changed, run_dir=run_dir))
     assert "expected" not in found.markdown
 
 
@@ -134,7 +134,7 @@ def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, ma
     cut = make_campaign(CELLS[:7], ended="interrupted", answered=False)
     empty = make_campaign([], ended="interrupted", answered=False)
     for run, run_dir in (cut, empty):
-        found = SECTIONS.load(section)(Findings(run=run), run_dir)
+        found = SECTIONS.load(section)(Findings(run=run, run_dir=run_dir))
         assert found is None or found.markdown.strip()
     assert build(*empty).summary.verdict == "No answer (interrupted)"
     assert "--resume" in build(*cut).summary.steps[0].command

@@ -53,7 +53,7 @@ def with_boundary(run: Run, **changes: object) -> Run:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_section_bears_every_run(section, name, make_run):
     run, run_dir = make_run(name)
-    block = SECTIONS.load(section)(Findings(run=run), run_dir)
+    block = SECTIONS.load(section)(Findings(run=run, run_dir=run_dir))
     assert block is None or (isinstance(block, Block) and block.markdown.strip())
 
 
@@ -178,7 +178,7 @@ def test_requested_against_effective_names_what_differs(make_run, parts):
     record, evidence = parts["passed"](1)
     odd = dataclasses.replace(evidence, config_differences=("model.dim: asked 64, ran 128",))
     run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, odd), parts["passed"](2)]))
-    text = SECTIONS.load("fixed")(Findings(run=run), run_dir).markdown
+    text = SECTIONS.load("fixed")(Findings(run=run, run_dir=run_dir)).markdown
     assert "agrees in 1 of 2 trials" in text
     assert "- model.dim: asked 64, ran 128 (trials 1)" in text
 
@@ -187,7 +187,7 @@ def test_trials_with_other_kernels_are_pointed_out(make_run, parts):
     record, evidence = parts["passed"](2)
     other = dataclasses.replace(evidence, kernels=evidence.kernels[:1])
     run, run_dir = make_run(parts["Canned"](parts["spec"](), [parts["passed"](1), (record, other)]))
-    assert "did not all run the same kernels" in SECTIONS.load("kernels")(Findings(run=run), run_dir).markdown
+    assert "did not all run the same kernels" in SECTIONS.load("kernels")(Findings(run=run, run_dir=run_dir)).markdown
 
 
 def test_what_a_program_prints_cannot_break_out_of_its_place(make_run, parts):
@@ -316,7 +316,7 @@ def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_mor
         "grow faster); this allows four times that."
     )
     assert step.command[-2:] == ("--total", "440s")
-    text = SECTIONS.load("scaling")(Findings(run=far), run_dir).markdown
+    text = SECTIONS.load("scaling")(Findings(run=far, run_dir=run_dir)).markdown
     assert "| 12 | - | - | at least about 14 s (predicted) |" in text
     assert "| 8 | - | - | 9.0 s (predicted) |" in text
     drawn = draw(far.boundary.fit, axis="n_layers", hide=str)
@@ -348,7 +348,7 @@ def test_several_slow_values_make_one_sentence(make_run, parts):
 def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
     run, run_dir = make_run("no_threshold_slow")
     assert "a step takes 1.12 s more per layer" in headline(Findings(run=run))
-    text = SECTIONS.load("scaling")(Findings(run=run), run_dir).markdown
+    text = SECTIONS.load("scaling")(Findings(run=run, run_dir=run_dir)).markdown
     assert "measured seconds per step (median)" in text
     assert "| 4 | 1 pass | 4.5 s | 4.5 s |" in text  # the step, not the 36.4 s of the trial
     assert "| 12 | - | - | 14 s (predicted) |" in text
@@ -403,7 +403,8 @@ def test_all_ranks_are_alike_when_each_raised_the_same_and_not_otherwise(make_ru
         results = [WorkerResult(message=message, **said) for message in messages]
         ranks = tuple(RankFacts(id=f"rank-{i}", rank=i, result=result) for i, result in enumerate(results))
         canned.trials = [(record, dataclasses.replace(evidence, ranks=ranks))]
-        return rank_of(record, make_run(canned)[1])
+        run, run_dir = make_run(canned)
+        return rank_of(Findings(run=run, run_dir=run_dir), record)
 
     assert ended("marked ready twice", "marked ready twice") == "all ranks alike"
     assert ended("marked ready twice", "lost its peer") == "no single rank"

@@ -113,7 +113,7 @@ def test_the_page_says_what_the_report_says_of_the_same_trial(make_run):
 def test_an_axis_of_whole_numbers_has_no_halves_on_it(make_run):
     run, run_dir = make_run("no_failure")
     run = dataclasses.replace(run, records=tuple(r for r in run.records if r.trial.point.get("n_layers") in (1, 2, 3)))
-    picture = memory.figure(Findings(run=run), run_dir, str)
+    picture = memory.figure(Findings(run=run, run_dir=run_dir), str)
     assert {"1", "2", "3"} <= set(re.findall(r">([\d.]+)</text>", picture.svg))
     assert not re.findall(r">[123]\.[05]</text>", picture.svg)
 
