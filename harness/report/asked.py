@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from harness.core.point import Point
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
-    from harness.report.pairs import Pair, Pairs
-    from harness.report.tried import Numbered, TrialSet
+    from harness.report.tried import Numbered, Pair, Pairs, TrialSet
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
 FAR_MORE = 3

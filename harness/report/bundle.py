@@ -21,7 +21,8 @@ from harness.report.build import drawn_report
 from harness.report.figures import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
-from harness.report.render import findings, html, markdown
+from harness.report.render import html, markdown
+from harness.report.render import json as json_form
 from harness.report.sections import earlier
 from harness.report.text import size
 from harness.store import journal, layout
@@ -176,7 +177,7 @@ def pages(run_dir: Path) -> dict[str, str]:
     texts = {
         layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=folder),
         layout.report(run_dir, "html").name: html.render(report, hide=hider.text),
-        layout.findings(run_dir).name: findings.render(report),
+        layout.findings(run_dir).name: json_form.findings_of(report),
     }
     for figure in report.figures:
         texts[f"{folder}/{figure.name}.svg"] = figure.file

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
-from harness.report.pairs import Pairs, pairs_of
-from harness.report.tried import Cell, Group, Numbered, TrialSet, place_on, together
+from harness.report.tried import Cell, Group, Numbered, Pairs, TrialSet, pairs_of, place_on, together
 from harness.store import layout
 from harness.store.evidence import read_evidence
 

@@ -23,7 +23,7 @@ from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
 from harness.report.bundle import is_bundle, pages
-from harness.report.render.findings import drawn_with
+from harness.report.render.json import drawn_with
 from harness.store import fsck, journal, layout
 from harness.store.archive import unpacked
 from harness.store.files import read_text

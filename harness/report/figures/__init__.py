@@ -13,7 +13,7 @@ FIGURES = Registry(
         "stacks": "harness.report.figures.stacks:figure",
         "memory": "harness.report.figures.memory:figure",
         "scaling": "harness.report.figures.scaling:figure",
-        "curve": "harness.report.figures.curve:figure",
+        "curve": "harness.report.figures.strip:curve",
     },
 )
 """In the order in which they are drawn."""

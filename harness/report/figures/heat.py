@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
-from harness.report.pairs import alike_but
 from harness.report.text import listed
+from harness.report.tried import alike_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,11 +1,13 @@
-"""Markdown, as GitHub shows it."""
+"""Markdown, as GitHub shows it: the whole report, the answer alone, and what the summary of a job has room for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.report.text import details, md
+from harness.report import own_command
+from harness.report.next_steps import reproduce
+from harness.report.text import code, command, details, fence, listed, md
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,3 +34,52 @@ def section_text(block: Block, *, as_folded: bool = False) -> str:
 
 def _alt(text: str) -> str:
     return md(text).replace("[", "\\[").replace("]", "\\]")
+
+
+SIGN = {"good": "✅", "bad": "❌", "slow": "🐢", "unsure": "❔"}
+MOST_BYTES = 1024 * 1024
+"""What GitHub takes as the summary of one step; more is refused as a whole."""
+
+RESERVE_BYTES = 4096
+
+
+def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+    """The answer in a few lines of Markdown."""
+    summary = report.summary
+    lines = [
+        f"{SIGN[summary.tone]} **{md(summary.verdict)}** · {md(report.title)}",
+        "",
+        " ".join(map(md, filter(None, (summary.answer, summary.planted)))),
+        "",
+    ]
+    word = f"{summary.claim}. " if summary.claim else ""
+    lines.append(f"- How sure: {word}{md(summary.sure[0])}" + (f" {md(summary.judged)}." if summary.judged else ""))
+    lines.append(f"- Rank and line: {f'{md(summary.before_place)} '.lstrip()}{code(summary.place.text)}")
+    lines += [f"- Next: {md(summary.steps[0].text)}"] if summary.steps else []
+    lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
+    lines += ["", fence("\n".join(command(reproduce(report.findings))), "bash")]
+    own = own_command.markdown(report.findings)
+    lines += ["", own] if own else []
+    return hide("\n".join(lines)) + "\n"
+
+
+def step_summary(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+    """The report as Markdown in at most ``MOST_BYTES``: whole sections from the top, the rest named.
+
+    The sections that fit are kept whole, so that no table and no fold is cut through.
+    """
+    text = short(report, hide=hide)
+    room = MOST_BYTES - RESERVE_BYTES - len(text.encode())
+    left_out: list[str] = []
+    for name, block in report.blocks:
+        if name == "answer":
+            continue
+        part = hide("\n" + section_text(block, as_folded=name not in ("strip", "cells")) + "\n")
+        if len(part.encode()) <= room:
+            text += part
+            room -= len(part.encode())
+        else:
+            left_out.append(block.title)
+    if left_out:
+        text += f"\nLeft out to stay within GitHub's limit: {md(listed(left_out, most=20))}. They are in report.html.\n"
+    return text

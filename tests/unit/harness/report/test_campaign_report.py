@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.report import schema
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare
@@ -19,9 +18,10 @@ from harness.report.figures.heat import plane
 from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.next_steps import next_steps
-from harness.report.pairs import pairs_of
 from harness.report.render import html, markdown
+from harness.report.render.json import published
 from harness.report.sections import OVER_CELLS, SECTIONS
+from harness.report.tried import pairs_of
 from harness.report.write import form, summary_text
 
 DEEP, LATE = {"n_layers": 12}, {"ckpt": "reentrant"}
@@ -174,7 +174,7 @@ def test_every_form_is_written_and_claims_no_more_than_cells_can_show(name, mixe
         assert lint(text) == []
     if name == "json":
         jsonschema = pytest.importorskip("jsonschema")
-        jsonschema.Draft202012Validator(json.loads(schema.published())).validate(json.loads(text))
+        jsonschema.Draft202012Validator(json.loads(published())).validate(json.loads(text))
     if name == "junit":
         suite = ET.fromstring(text).find("testsuite")
         assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["5", "2", "0"]

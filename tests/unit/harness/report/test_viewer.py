@@ -22,8 +22,7 @@ from harness.report.figures import memory
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.viewer.data import of_run
-from harness.report.viewer.index import index
-from harness.report.viewer.page import render
+from harness.report.viewer.page import index, render
 from harness.report.viewer.traces import perfetto, speedscope
 from harness.report.viewer.tracks import StretchKind, tracks
 
