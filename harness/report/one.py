@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.core.node import in_words
@@ -11,7 +11,6 @@ from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.reading.frames import is_noise, telling_frame
-from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
@@ -19,12 +18,13 @@ from harness.report.findings import to_tell_of
 from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
-    deciding_sample,
     deciding_stack,
     place,
     rank_by_pid,
+    sentences_of,
     thread_name,
     variables,
+    who_tells,
 )
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
@@ -34,11 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.evidence import Evidence, ProcessState, RankFacts, StackSample
+    from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
-    from harness.core.verdict import Alternative, Verdict
-
-Look = TypeVar("Look", "StackSample", "ProcessState")
+    from harness.core.verdict import Alternative
 
 WIDTH = 80
 FRAMES = 8
@@ -55,50 +53,6 @@ NOTHING_ENDED = "nothing was ended"
 
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
-
-
-def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:
-    """Every rank with its stacks and looks of the last silence."""
-    return tuple(_rank(evidence, facts) for facts in evidence.ranks)
-
-
-def _who_tells(evidence: Evidence, verdict: Verdict) -> tuple[RankSeen, ...]:
-    """The same; of a program without ranks the process whose stack decides."""
-    if evidence.ranks:
-        return ranks_of(evidence)
-    sample = deciding_sample(evidence, verdict)
-    if sample is None:
-        return ()
-    since_s = evidence.last.t_s if evidence.last else -1.0
-    return (_latest(evidence, rank=None, pid=sample.pid, since_s=since_s, missing=""),)
-
-
-def _rank(evidence: Evidence, facts: RankFacts) -> RankSeen:
-    missing = ""
-    if facts.ended_s is not None or facts.exit is not None:
-        how = facts.exit.words if facts.exit else ""
-        missing = f"has ended with {how}" if how else "has ended"
-    since_s = facts.last.t_s if facts.last else -1.0
-    return _latest(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
-
-
-def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
-    stacks = _since(evidence.stacks, pid=pid, since_s=since_s)
-    looks = _since(evidence.processes, pid=pid, since_s=since_s)
-    reason = missing if missing or stacks else "showed no stack"
-    return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)
-
-
-def _since(looks: Sequence[Look], *, pid: int | None, since_s: float) -> tuple[Look, ...]:
-    """Those of one process that were taken later."""
-    return tuple(look for look in looks if look.pid == pid and look.t_s > since_s)
-
-
-def sentences_of(ranks: Sequence[RankSeen]) -> list[str]:
-    """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
-    if not any(rank.stacks for rank in ranks):
-        return []
-    return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
 
 
 def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
@@ -260,7 +214,7 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
 
 def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     """Where each rank is or was, with the stack that decides."""
-    sentences = sentences_of(_who_tells(evidence, record.verdict))
+    sentences = sentences_of(who_tells(evidence, record.verdict))
     if not sentences:
         return []
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]

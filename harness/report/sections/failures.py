@@ -8,7 +8,6 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.facts import steps_of
-from harness.report.ranks import devices, ranks
 from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
 from harness.report.text import code, count, details, listed, md, table
@@ -81,8 +80,8 @@ def in_full(findings: Findings, group: Group, *, name: str, total: int) -> str:
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
         seen.variables(evidence),
         seen.raised(evidence, verdict.rank),
-        ranks(evidence),
-        devices(evidence),
+        seen.ranks(evidence),
+        seen.devices(evidence),
         seen.threads(evidence),
         seen.timeline(evidence, trial.record.outcome),
         seen.logs(evidence),
