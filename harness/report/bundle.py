@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import SCHEMA
 from harness.core.errors import DamagedError, NotOursError
-from harness.report.build import drawn_report
+from harness.report.apart import here
+from harness.report.build import build
 from harness.report.figures import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
@@ -172,7 +173,7 @@ def pages(run_dir: Path) -> dict[str, str]:
     """
     run = replace(read_run(run_dir), directory="")  # it cannot be continued here
     hider = Hider()
-    report = drawn_report(run, run_dir, hide=hider.text)
+    report = build(run, run_dir, draw=here, hide=hider.text)
     folder = layout.figures(run_dir).name
     texts = {
         layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=folder),

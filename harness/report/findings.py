@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
+from harness.report.facts import evidence_parts
 from harness.report.tried import Cell, Group, Numbered, Pairs, TrialSet, pairs_of, place_on, together
 from harness.store import layout
 from harness.store.evidence import read_evidence
@@ -57,6 +58,15 @@ class Findings:
     def has_evidence_of(self, record: TrialRecord) -> bool:
         """Whether it was kept."""
         return layout.evidence(layout.trial(self.run_dir, record.trial.key)).is_file()
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Numbered, dict[str, Any]], ...]:
+        """Every trial with the few facts of its evidence that are wanted of all: see :func:`evidence_parts`."""
+        every: list[tuple[Numbered, dict[str, Any]]] = []
+        for trial in self.trials:
+            path = layout.evidence(layout.trial(self.run_dir, trial.record.trial.key))
+            every.append((trial, evidence_parts(path)))
+        return tuple(every)
 
     @cached_property
     def is_passed_on(self) -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
 from harness.core.ports import Block
-from harness.report.facts import raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ def effective(findings: Findings) -> str:
     differing: dict[str, list[int]] = {}
     silent: list[int] = []
     agreed = 0
-    for trial in findings.trials:
-        evidence = raw_evidence(findings.run_dir, trial.record.trial.key) or {}
+    for trial, evidence in findings.parts:
         differences: list[object] = evidence.get("config_differences") or []
         for difference in differences:
             differing.setdefault(str(difference), []).append(trial.number)

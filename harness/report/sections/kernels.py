@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from harness.core.ports import Block
-from harness.report.facts import raw_evidence
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ def section(findings: Findings) -> Block | None:
     """The resolution tables that were seen, with the trials that had each; None when no trial told."""
     by_rows: dict[str, list[int]] = {}
     silent: list[int] = []
-    for trial in findings.trials:
-        evidence = raw_evidence(findings.run_dir, trial.record.trial.key) or {}
+    for trial, evidence in findings.parts:
         rows = evidence.get("kernels")
         if rows:
             by_rows.setdefault(json.dumps(rows, sort_keys=True), []).append(trial.number)

@@ -16,7 +16,7 @@ from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Answer, Kind
 from harness.report.apart import here
-from harness.report.build import build, drawn_report, with_figures
+from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.findings import Findings
 from harness.report.forms import FORMS
@@ -282,7 +282,7 @@ def test_how_sure_is_never_one_bare_word_on_the_first_screen(make_run):
 
 def test_figures_are_the_same_bytes_each_time(drawn):
     _, report, _ = drawn
-    one, other = report.figures, with_figures(report, here(report.findings, str)).figures
+    one, other = report.figures, here(report.findings, str)()
     assert [figure.svg for figure in one] == [figure.svg for figure in other]
     assert {figure.name for figure in one} >= {"strip", "timeline", "stacks", "scaling"}
 
@@ -290,7 +290,7 @@ def test_figures_are_the_same_bytes_each_time(drawn):
 def test_a_machine_without_matplotlib_still_gets_its_report(make_run, monkeypatch):
     run, run_dir = make_run("threshold")
     monkeypatch.setattr("harness.report.apart.find_spec", lambda _: None)
-    report = drawn_report(run, run_dir, hide=str)
+    report = build(run, run_dir, draw=here)
     assert report.figures == ()
     assert any("matplotlib is not installed" in note for note in report.summary.notes)
 
