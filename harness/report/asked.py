@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from harness.core.matrix import MatrixQuestion
     from harness.core.point import Point
-    from harness.core.verdict import Verdict
     from harness.report.findings import Findings
     from harness.report.tried import Numbered, Pair, Pairs, TrialSet
 
@@ -145,16 +144,14 @@ def _not_reached(cells: dict[Point, TrialSet], question: MatrixQuestion) -> str:
     for trials in cells.values():
         if Kind.PASS not in trials.kinds:
             unfinished += 1
-            ended.update(_how_it_ended(trial.verdict) for trial in trials)
+            for trial in trials:
+                verdict = trial.verdict
+                how = "ran out of time" if verdict.kind is Kind.SLOW else f"ended in {verdict.kind}"
+                ended[f"{how} in {verdict.phase}" if verdict.phase else how] += 1
     if not unfinished:
         return ""
     endings = listed(f"{count(n, 'trial')} {how}" for how, n in ended.most_common())
     return f" {count(unfinished, 'cell')} did not get {'there' if question.phase else 'to the end'}: {endings}."
-
-
-def _how_it_ended(verdict: Verdict) -> str:
-    how = "ran out of time" if verdict.kind is Kind.SLOW else f"ended in {verdict.kind}"
-    return f"{how} in {verdict.phase}" if verdict.phase else how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

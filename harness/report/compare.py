@@ -53,11 +53,6 @@ class Pair:
         return "fixed" if new == "good" else "broken"
 
     @property
-    def is_minimal(self) -> bool:
-        """Whether the two sides differ in one setting only."""
-        return len(self.changed) == 1
-
-    @property
     def is_again(self) -> bool:
         """Whether both sides were run often enough for the change to count as reproduced."""
         return min(len(self.before), len(self.after)) >= TWICE
@@ -181,7 +176,7 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     for pair in moved[:6]:
         text = f"{pair.name}: {each_verdict(pair.before)} {_counts(pair.before)} before, "
         text += f"{each_verdict(pair.after)} {_counts(pair.after)} after"
-        differing = "only one thing differs" if pair.is_minimal else f"{len(pair.changed)} settings differ"
+        differing = "only one thing differs" if len(pair.changed) == 1 else f"{len(pair.changed)} settings differ"
         sentences.append(f"{text}; {differing if pair.changed else 'nothing that was recorded differs'}.")
     return tuple(sentences)
 
@@ -209,13 +204,10 @@ def _table(cell_pairs: tuple[Pair, ...]) -> str:
 
 
 def _side(trials: TrialSet) -> str:
-    return f"{md(each_verdict(trials))} ({_counts(trials)}), {_time(trials)}" if trials else "-"
-
-
-def _time(trials: TrialSet) -> str:
-    if trials.pass_s is not None:
-        return f"a pass takes {seconds(trials.pass_s)}"
-    return seconds(trials.first.record.outcome.duration_s)
+    if not trials:
+        return "-"
+    took = f"a pass takes {seconds(trials.pass_s)}" if trials.pass_s is not None else seconds(trials.times_s[0])
+    return f"{md(each_verdict(trials))} ({_counts(trials)}), {took}"
 
 
 def _pairs(moved: list[Pair]) -> str:
@@ -244,10 +236,8 @@ def _else(before: Run, after: Run) -> str:
 
 
 def _runs(before: Run, after: Run) -> str:
-    rows = (("before", *_run(before)), ("after", *_run(after)))
+    rows: list[tuple[object, ...]] = []
+    for name, run in (("before", before), ("after", after)):
+        begun = md(run.started_at[:16].replace("T", " "))
+        rows.append((name, code(run.id), begun, len(run.records), seconds(run.seconds), md(run.ended)))
     return table(("", "run", "begun", "trials", "took", "ended"), rows, right=(3, 4))
-
-
-def _run(run: Run) -> tuple[object, ...]:
-    begun = md(run.started_at[:16].replace("T", " "))
-    return (code(run.id), begun, len(run.records), seconds(run.seconds), md(run.ended))

@@ -49,11 +49,12 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         return (go_on(findings),)
     if findings.is_line:
         return next_along(findings)
+    instead = instead_of_slow(findings)  # it was seen to pass, and costs nothing more
     steps = [
         _put_right(findings),
         None if findings.subject is None else give_input(findings.subject),
         _look_closer(findings, place),
-        _instead(findings),
+        NextStep(text=instead) if instead else None,
         _slow(findings),
         _undecided(findings),
         _search(findings),
@@ -121,7 +122,8 @@ def go_on(findings: Findings) -> NextStep:
     run = findings.run
     text, more = "Continue; finished trials are not run again.", ()
     if run.ended == BUDGET_USED_UP:
-        if _gpu_seconds_are_spent(run):
+        most = run.spec.matrix.gpu_seconds
+        if most is not None and run.answer is not None and run.answer.gpu_seconds >= most:
             return _more_gpu_seconds(findings)
         limit, more = _twice(run)
         text = f"Continue with twice the limit of {limit}; finished trials are not run again."
@@ -143,11 +145,6 @@ def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
         limits.append(f"{effort.max_trials} trials")
         options.append(("--max-trials", str(2 * max(effort.max_trials, len(run.own)))))
     return " and of ".join(limits), tuple(options)
-
-
-def _gpu_seconds_are_spent(run: Run) -> bool:
-    most = run.spec.matrix.gpu_seconds
-    return most is not None and run.answer is not None and run.answer.gpu_seconds >= most
 
 
 def _more_gpu_seconds(findings: Findings) -> NextStep:
@@ -336,13 +333,8 @@ def _look_closer(findings: Findings, place: str) -> NextStep | None:
     return NextStep(text=f"Look at {where} (Evidence, trial {number}).")
 
 
-def _instead(findings: Findings) -> NextStep | None:
-    """What was seen to pass in place of what was slow: it costs nothing more."""
-    text = instead_of_slow(findings)
-    return NextStep(text=text) if text else None
-
-
 def _slow(findings: Findings) -> NextStep | None:
+    """As much time as was seen to be enough; else twice what is predicted, or four times the longest limit."""
     if not findings.slow:
         return None
     lasted_s: list[float] = []
@@ -352,15 +344,10 @@ def _slow(findings: Findings) -> NextStep | None:
     if lasted_s:
         allowance = f"the {seconds(max(lasted_s))} that it was seen to need"
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
-    enough = seconds(_enough_s(findings))
+    limit_s = max(TrialSet(trials=findings.slow).slow_limits_s)
+    predicted_s = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
+    enough = seconds(math.ceil(max(2 * predicted_s, 4 * limit_s) / 10) * 10)
     return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
-
-
-def _enough_s(findings: Findings) -> int:
-    """Twice what a healthy trial is predicted to need, or four times the longest limit that ran out."""
-    limit = max(TrialSet(trials=findings.slow).slow_limits_s)
-    predicted = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
-    return math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
 
 
 def more_time(run: Run, record: TrialRecord) -> NextStep | None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
-    from harness.core.verdict import Alternative
 
 WIDTH = 80
 FRAMES = 8
@@ -45,6 +44,7 @@ LOG_LINES = 6
 LONGEST = 1200
 """Characters of one line of output that are shown; the report has all of it."""
 RIVALS = 2
+"""Other causes that a reader must know of now; the report has all."""
 UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
 
@@ -128,7 +128,10 @@ NEXT = {
 
 def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> str:
     verdict = record.verdict
-    stopped = _stopped(evidence) if evidence is not None and verdict.cause in PAUSED else []
+    stopped: list[int] = []
+    if evidence is not None and verdict.cause in PAUSED:
+        last = {look.pid: look.state for look in evidence.processes}
+        stopped = [pid for pid, state in last.items() if state == "T"]
     if stopped:
         pids = " ".join(map(in_words, stopped))
         return f"nothing was ended. It goes on with: kill -CONT {pids}"
@@ -138,12 +141,6 @@ def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> 
         refused = any("ptrace refused" in failure.reason for failure in evidence.failures)
         return WHO_MAY_LOOK if refused else "see what is in the way with: nsa-harness doctor"
     return NEXT.get(verdict.cause or "", "look again later, or with --follow: what it waits for may come")
-
-
-def _stopped(evidence: Evidence) -> list[int]:
-    """The processes that were in state T at their last look."""
-    last = {look.pid: look.state for look in evidence.processes}
-    return [pid for pid, state in last.items() if state == "T"]
 
 
 def _tally(records: Sequence[TrialRecord]) -> list[str]:
@@ -188,17 +185,13 @@ def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:
     if verdict.kind is Kind.PASS:
         return [str(verdict)]
     rank = f", rank {verdict.rank}" if verdict.rank is not None and evidence and evidence.ranks else ""
-    what = f"{verdict}{rank}{_at_line(record, evidence)}"
+    place = place_in(record, evidence)
+    line = f": {clean(place.brief)}" if place.is_line and verdict.kind in FAILURES else ""
+    what = f"{verdict}{rank}{line}"
     when = "watched for" if record.outcome.ending is Ending.STILL_RUNNING else "after"
     how = f"(confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
     one = f"{what}  {how}"
     return [one] if len(one) <= WIDTH else [*wrap(what, width=WIDTH), f"  {how}"]
-
-
-def _at_line(record: TrialRecord, evidence: Evidence | None) -> str:
-    """The line of a failure, where one is known."""
-    place = place_in(record, evidence)
-    return f": {clean(place.brief)}" if place.is_line and record.verdict.kind in FAILURES else ""
 
 
 def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -206,7 +199,9 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
     out = [] if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE) else _places(record, evidence)
     if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
         out += _last_words(evidence, record.verdict.rank)
-    for other in _rivals(record):
+    sure = record.verdict.confidence in (Confidence.PROOF, Confidence.HIGH)
+    rivals = () if sure or record.verdict.cause == "moving" else record.verdict.alternatives[:RIVALS]
+    for other in rivals:
         out += ["", *_indented(f"it may also be {other.cause}: {clean(other.because)}")]
         out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
     return out
@@ -221,12 +216,6 @@ def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     for sentence_ in sentences:
         out += _behind("  ", wrap(clean(sentence_), width=WIDTH - 4), more="    ")
     return [*out, *_stack(record, evidence), *_variables(evidence)]
-
-
-def _rivals(record: TrialRecord) -> tuple[Alternative, ...]:
-    """The other causes that a reader must know of now; the report has all."""
-    sure = record.verdict.confidence in (Confidence.PROOF, Confidence.HIGH)
-    return () if sure or record.verdict.cause == "moving" else record.verdict.alternatives[:RIVALS]
 
 
 def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -323,14 +312,10 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         parts.append(f"first step began after {seconds(measurement.startup_s)}")
     if measurement.peak_rss_bytes:
         parts.append(f"peak memory {size(measurement.peak_rss_bytes)}")
-    if _is_without_progress(record, evidence):
+    has_ended = record.outcome.ending is not Ending.STILL_RUNNING
+    if has_ended and evidence is not None and not evidence.heartbeats_total:
         parts.append("no sign of progress was seen (name one with --progress or --progress-file)")
     return "; ".join(parts) or "no step was seen"
-
-
-def _is_without_progress(record: TrialRecord, evidence: Evidence | None) -> bool:
-    has_ended = record.outcome.ending is not Ending.STILL_RUNNING
-    return has_ended and evidence is not None and not evidence.heartbeats_total
 
 
 def _behind(start: str, lines: Sequence[str], *, more: str = "") -> list[str]:

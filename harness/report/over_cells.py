@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.campaign import AxisFit, CellResult, FailureTable
-    from harness.core.cause import Cause, Minimised
     from harness.core.point import Point
-    from harness.report.asked import QuestionAnswer
     from harness.report.findings import Findings
-    from harness.report.tried import Group, Numbered
+    from harness.report.tried import Group
 
 
 def summarise(findings: Findings) -> Summary:
@@ -45,12 +43,13 @@ def summarise(findings: Findings) -> Summary:
         return summarise_along(findings, next_steps(findings))
     record = findings.subject
     verdict, tone = _verdict(findings)
-    verdict = _first_words(answers(findings)) or verdict
+    words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
+    task = run.spec.task
     group, place = next(iter(findings.groups), None), place_of(findings, record)
     at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
     return Summary(
-        kind=_kind(findings),
-        verdict=verdict,
+        kind="single" if findings.is_single else "matrix" if task is Task.CELLS else task.value,
+        verdict=". ".join(words) or verdict,  # each question's answer, before anything else is said
         tone=tone,
         answer=headline(findings),
         claim=claim_of(findings),
@@ -66,18 +65,6 @@ def summarise(findings: Findings) -> Summary:
         planted=_planted(findings, group),
         begins_with_verdict=not run.records or bool(_watched(findings)),
     )
-
-
-def _kind(findings: Findings) -> str:
-    if findings.is_single:
-        return "single"
-    task = findings.run.spec.task
-    return "matrix" if task is Task.CELLS else task.value
-
-
-def _first_words(answers: Sequence[QuestionAnswer]) -> str:
-    """``No. Safe mode makes no difference``: each question's answer, before anything else is said."""
-    return ". ".join(f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers)
 
 
 def _planted(findings: Findings, group: Group | None) -> str:
@@ -144,15 +131,12 @@ def headline(findings: Findings) -> str:
     if findings.is_single:
         return f"{partial}{_single(findings)}"
     if answer.minimised is not None:
-        return f"{partial}{_minimised(answer.minimised)}"
+        search = answer.minimised
+        word = "" if search.finding is MinimiseFinding.CAUSE else f"{search.finding.capitalize()}: "
+        return f"{partial}{word}{search.because}"
     if answer.explored is not None:
         return f"{partial}{answer.explored.because}"
     return partial + _over_cells(findings)
-
-
-def _minimised(search: Minimised) -> str:
-    word = "" if search.finding is MinimiseFinding.CAUSE else f"{search.finding.capitalize()}: "
-    return f"{word}{search.because}"
 
 
 def _over_cells(findings: Findings) -> str:
@@ -337,7 +321,8 @@ def claim_of(findings: Findings) -> str:
     if answer is None:
         return ""
     if answer.causes or answer.minimised is not None:
-        return _of_causes(answer.causes)
+        order = list(Claim)
+        return max((cause.claim for cause in answer.causes), key=order.index, default="").capitalize()
     if not findings.failed:
         return _word(is_again=_is_steady(findings))
     again = max((result.count.bad for result in findings.results), default=0) > 1
@@ -346,12 +331,6 @@ def claim_of(findings: Findings) -> str:
 
 def _word(*, is_again: bool) -> str:
     return (Claim.REPRODUCED if is_again else Claim.OBSERVED).capitalize()
-
-
-def _of_causes(causes: Sequence[Cause]) -> str:
-    """The strongest claim that one of them carries."""
-    order = list(Claim)
-    return max((cause.claim for cause in causes), key=order.index).capitalize() if causes else ""
 
 
 def _is_steady(findings: Findings) -> bool:
@@ -372,7 +351,8 @@ def sure_of(findings: Findings) -> tuple[str, ...]:
     sentences = _causes(findings)
     if not sentences and failed:
         sentences = _failed_cells(findings, failed)
-    sentences += _slow_cells(findings)
+    slow = [len(trials) for trials in findings.by_cell.values() if trials.kinds == {Kind.SLOW}]
+    sentences += [f"{count(len(slow), 'cell')} {RAN_OUT}{_each(slow)}."] if slow else []
     return (*sentences, *_passed_cells(findings, is_alone=not failed and not sentences))
 
 
@@ -403,15 +383,11 @@ def _failed_cells(findings: Findings, failed: Sequence[CellResult]) -> list[str]
     sentences: list[str] = []
     for (ended, often), names in islice(by_words.items(), MOST_WAYS):
         sentences.append(_failed(ended, often, names))
-    if _are_alike(findings.failed):
+    signatures = {trial.verdict.signature for trial in findings.failed}  # a signature names the stack
+    if len(cells_of(findings.failed)) >= 2 and len(signatures) == 1 and None not in signatures:
         every = "Both" if len(findings.failed) == 2 else f"All {len(findings.failed)}"
         sentences.append(f"{every} failed trials end in the same stack.")
     return sentences
-
-
-def _slow_cells(findings: Findings) -> list[str]:
-    slow = [len(trials) for trials in findings.by_cell.values() if trials.kinds == {Kind.SLOW}]
-    return [f"{count(len(slow), 'cell')} {RAN_OUT}{_each(slow)}."] if slow else []
 
 
 def _passed_cells(findings: Findings, *, is_alone: bool) -> list[str]:
@@ -435,9 +411,3 @@ def _failed(ended: str, often: str, names: Sequence[str]) -> str:
     if len(names) > MOST_NAMED:
         return f"{ended} in {len(names)} cells, each {often}."
     return f"{ended}, {often}: {' and '.join(names)}."
-
-
-def _are_alike(failed: Sequence[Numbered]) -> bool:
-    """Whether all failures are one: trials of several cells with the same signature, which names their stack."""
-    signatures = {trial.verdict.signature for trial in failed}
-    return len(cells_of(failed)) >= 2 and len(signatures) == 1 and None not in signatures

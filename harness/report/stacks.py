@@ -116,7 +116,10 @@ def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
 def lines(thread: ThreadStack, *, most: int = 40) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
-    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in thread.frames[:most]]
+    text: list[str] = []
+    for frame in thread.frames[:most]:
+        mark = "=> " if frame is telling else "[C]" if frame.native else "   "
+        text.append(f"{mark} {shortened(place(frame))}")
     if len(thread.frames) > most:
         text.append(f"   ... {len(thread.frames) - most} more frames")
     return "\n".join(text) or "   (no frames)"
@@ -132,10 +135,6 @@ def rank_name(rank: int, record: TrialRecord, evidence: Evidence) -> str:
 def shortened(text: str) -> str:
     """A C++ template can fill a page with its own name; its ends say what it is."""
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 41]} .. {text[-37:]}"
-
-
-def _mark(frame: Frame, telling: Frame | None) -> str:
-    return "=> " if frame is telling else "[C]" if frame.native else "   "
 
 
 def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:

@@ -19,7 +19,7 @@ from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
 
 if TYPE_CHECKING:
-    from harness.core.evidence import Evidence, Frame
+    from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
     from harness.report.next_steps import NextStep
@@ -231,18 +231,13 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
         for log in evidence.logs:
             if log.id in record.verdict.cites and traceback_frames(log.text):
                 return last_line(log.text)
-    frame = _waiting_frame(record, evidence)
+    decides = deciding_stack(evidence, record.verdict)
+    frame = own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
     if frame is not None:
         return PlaceToLook.at(frame.function, frame.file, frame.line)
     phase = record.verdict.phase
     why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
     return PlaceToLook(text=f"{why}; it was in {phase}" if phase else why)
-
-
-def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
-    """The frame to look at, of the thread that decides: the program's own where it has one there."""
-    decides = deciding_stack(evidence, record.verdict)
-    return own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
 
 
 def last_line(traceback: str) -> PlaceToLook:
@@ -257,12 +252,16 @@ def last_line(traceback: str) -> PlaceToLook:
 def first(findings: Findings, summary: Summary) -> Block:
     """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
     run = findings.run
+    steps: list[str] = []
+    for step in summary.steps[:STEPS]:
+        command = f" {code(shlex.join(step.command))}" if step.command else ""
+        steps.append(f"{md(step.text)}{command}")
     place = code(summary.place.text) if summary.place.is_line else md(summary.place.text)
     rows = (
         ("What happened", list(map(md, filter(None, (summary.planted, *summary.happened))))),
         ("How sure", list(map(md, (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))))),
         ("Rank and line", [f"{md(summary.before_place)} {place}.".lstrip()] if run.records else []),
-        ("What next", list(map(_step_line, summary.steps[:STEPS])) or ["Nothing: the question is answered."]),
+        ("What next", steps or ["Nothing: the question is answered."]),
         ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
         *(("Note", [md(note)]) for note in summary.notes),
     )
@@ -271,7 +270,3 @@ def first(findings: Findings, summary: Summary) -> Block:
     two_parts = f"**{md(summary.verdict)}.** {md(summary.answer)}"
     lead = f"**{md(summary.answer)}**" if summary.begins_with_verdict else two_parts
     return Block(title="", markdown=f"{lead}{word}\n\n{body}")
-
-
-def _step_line(step: NextStep) -> str:
-    return f"{md(step.text)} {code(shlex.join(step.command))}" if step.command else md(step.text)

@@ -79,9 +79,5 @@ def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Poi
     for some in sets:
         if not any(map(set(some).issubset, others)):
             telling.update(some)
-    return ", ".join(_in_words(findings, telling))
-
-
-def _in_words(findings: Findings, pairs: Collection[Setting]) -> list[str]:
-    settings = dict(pairs)
-    return [assignment(name, settings[name]) for name in findings.run.spec.matrix.space.names if name in settings]
+    settings, names = dict(telling), findings.run.spec.matrix.space.names
+    return ", ".join(assignment(name, settings[name]) for name in names if name in settings)

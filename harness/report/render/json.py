@@ -34,7 +34,9 @@ def render(
     report: Report, *, hide: Callable[[str], str] = lambda text: text, begun: dict[str, Any] | None = None
 ) -> str:
     """The report as one JSON document; ``begun`` is :func:`begin` of it, where that was made before."""
-    return dump((begun or begin(report, hide=hide)) | hidden(_figures(report), hide))
+    document = begun or begin(report, hide=hide)
+    rows = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
+    return dump(document | hidden({"figures": rows}, hide))
 
 
 def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
@@ -66,11 +68,6 @@ def first_screen(report: Report) -> dict[str, Any]:
         "place": summary.place.text,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in summary.steps],
     }
-
-
-def _figures(report: Report) -> dict[str, Any]:
-    rows = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
-    return {"figures": rows}
 
 
 def dump(document: dict[str, Any]) -> str:

@@ -51,7 +51,11 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
     quiet: list[CellResult] = []
     for row in rows:
         (loud if row.met is not CellStatus.EXPECTED or row.count.bad else quiet).append(row)
-    parts = [_counts(rows)] if expects else []
+    parts: list[str] = []
+    if expects:
+        counts = Counter(row.met for row in rows)
+        words = (f"{counts[end]} {SIGN[end].strip('*')}" for end in CellStatus if counts[end])
+        parts.append(f"{count(len(rows), 'cell')}: {listed(words)}.")
     if loud:
         parts.append(_table(loud[:OPEN], expects=expects))
     if loud[OPEN:]:
@@ -61,12 +65,6 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
         summary = f"{count(len(quiet), 'cell')} that passed{' as expected' if expects else ''}"
         parts.append(details(summary, _table(quiet, expects=expects)))
     return "\n\n".join(parts)
-
-
-def _counts(rows: Sequence[CellResult]) -> str:
-    counts = Counter(row.met for row in rows)
-    words = (f"{counts[end]} {SIGN[end].strip('*')}" for end in CellStatus if counts[end])
-    return f"{count(len(rows), 'cell')}: {listed(words)}."
 
 
 def _table(rows: Sequence[CellResult], *, expects: bool) -> str:

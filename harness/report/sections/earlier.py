@@ -55,7 +55,10 @@ def related(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
     reports: list[tuple[str, dict[str, Any]]] = []
     for beside in sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}")):
         other = object_at(beside)
-        if beside.parent != run_dir and _is_before(mine, other) and _related(mine, other):
+        is_before = other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"]
+        shared = set(other.get("signatures") or ()) & set(mine["signatures"])
+        is_like_it = other.get("asked") == mine["asked"] or shared
+        if beside.parent != run_dir and is_before and is_like_it:
             reports.append((beside.parent.name, other))
     return reports
 
@@ -76,6 +79,8 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         signatures |= {record.verdict.signature} if record.verdict.signature else set()
         taken_from |= {record.run} if record.run else set()
     answer = headline(findings) if findings.is_line else campaign_headline(findings)
+    counts = verdicts(every)
+    what = next(iter(counts)) if len(counts) == 1 else verdict_counts(every)
     question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
         "schema": 2,
@@ -84,7 +89,7 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "question": run.spec.question,
         "asked": hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16],
         "answer": answer,
-        "brief": _verdicts(findings) if findings.is_single and run.records else answer,
+        "brief": what if findings.is_single and every else answer,
         "ended": run.ended,
         "trials": len(every),
         "code": run.code.partition(" (")[0],
@@ -94,23 +99,9 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "last_good": boundary.last_good if boundary else None,
         "first_bad": boundary.first_bad if boundary else None,
         "signatures": sorted(signatures),
-        "kinds": sorted(verdicts(every)),
+        "kinds": sorted(counts),
         "taken_from": sorted(taken_from),
     }
-
-
-def _verdicts(findings: Findings) -> str:
-    """What one program ended in: ``HANG (deadlock)``, or ``10 PASS, 2 HANG (deadlock)``."""
-    counts = verdicts(findings.run.records)
-    return next(iter(counts)) if len(counts) == 1 else verdict_counts(findings.run.records)
-
-
-def _is_before(mine: dict[str, Any], other: dict[str, Any]) -> bool:
-    return other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"]
-
-
-def _related(mine: dict[str, Any], other: dict[str, Any]) -> bool:
-    return other.get("asked") == mine["asked"] or bool(set(other.get("signatures") or ()) & set(mine["signatures"]))
 
 
 def _differs(mine: dict[str, Any], other: dict[str, Any]) -> str:

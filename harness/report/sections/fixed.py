@@ -13,7 +13,7 @@ from harness.report.text import code, count, details, fence, listed, md, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from harness.core.space import Bundle, Factor
+    from harness.core.space import Factor
     from harness.report.findings import Findings
 
 
@@ -70,15 +70,10 @@ def _axes(findings: Findings) -> str:
 def _sets(factor: Factor) -> str:
     parts: list[str] = []
     for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
-        text = _bundle(bundle)
-        if text:
-            parts.append(f"{md(value)}: {text}")
+        words = (*starmap(assignment, (*bundle.config, *bundle.env)), *bundle.args)
+        if words:
+            parts.append(f"{md(value)}: {listed(map(code, words), most=4)}")
     return listed(parts, most=6) or "-"
-
-
-def _bundle(bundle: Bundle) -> str:
-    words = (*starmap(assignment, (*bundle.config, *bundle.env)), *bundle.args)
-    return listed(map(code, words), most=4)
 
 
 def effective(findings: Findings) -> str:

@@ -30,18 +30,16 @@ HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 def section(findings: Findings) -> Block | None:
     """One row each; None when nothing failed. Over many cells each axis is a hypothesis."""
     if not findings.is_line:
-        parts = [*of_axes(findings), *_others(findings.subject)]
+        parts = [_of_failure(findings, failure) for failure in findings.answer.failures]
+        parts += [_of_pairs(findings)] if findings.pairs else []
+        others = of_verdict(findings.subject)
+        parts += [f"Other explanations of what the trial showed:\n\n{table(HEAD, others)}"] if others else []
         return Block(title="Hypotheses", markdown="\n\n".join(parts)) if parts else None
     record = findings.subject
     if record is None:
         return None
     rows = [*_of_controls(findings), *_of_time(findings, record), *of_verdict(record)]
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
-
-
-def _others(record: TrialRecord | None) -> list[str]:
-    rows = of_verdict(record)
-    return [f"Other explanations of what the trial showed:\n\n{table(HEAD, rows)}"] if rows else []
 
 
 def of_verdict(record: TrialRecord | None) -> list[tuple[str, ...]]:
@@ -121,12 +119,6 @@ def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:
         "the end of the trial: it was cut off",
         f"the same with a total limit above {seconds(4 * record.trial.budget.total.seconds)}",
     )
-
-
-def of_axes(findings: Findings) -> list[str]:
-    """A table for each failure, then one of the pairs that differ in one axis; nothing where no cell was tried."""
-    parts = [_of_failure(findings, failure) for failure in findings.answer.failures]
-    return [*parts, _of_pairs(findings)] if findings.pairs else parts
 
 
 def _of_pairs(findings: Findings) -> str:

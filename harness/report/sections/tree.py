@@ -15,8 +15,6 @@ from harness.report.text import bullets, count, fence, listed, md, seconds
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from harness.core.evidence import Evidence, ThreadStack, WorkerResult
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
@@ -125,7 +123,7 @@ def _same(evidence: Evidence) -> TreeNode | None:
     for threads in by_source.values():
         if len(threads) > 1:
             number += len(threads)
-            is_same = is_same and _are_the_same(threads)
+            is_same = is_same and all(same_frames(threads[0], other) for other in threads)
     if not number:
         return None
     samples = f"{count(number, 'sample')}: {listed(sample.id for sample in evidence.stacks)}"
@@ -133,10 +131,6 @@ def _same(evidence: Evidence) -> TreeNode | None:
     if is_same:
         return TreeNode(title, "yes, line by line", samples, "moving: slow or looping")
     return TreeNode(title, "no, they differ", samples, "stuck in one place")
-
-
-def _are_the_same(threads: Sequence[ThreadStack]) -> bool:
-    return all(same_frames(threads[0], other) for other in threads)
 
 
 def _together(evidence: Evidence) -> TreeNode | None:

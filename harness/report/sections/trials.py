@@ -54,10 +54,12 @@ def _listed(findings: Findings, trials: Sequence[Numbered]) -> str:
     rows: list[tuple[object, ...]] = []
     for trial in trials:
         summary, ending = _summary(trial), (md(ended(trial.record.outcome)), folder_of(findings, trial.record))
+        peak_bytes = trial.record.measurement.peak_rss_bytes
+        peak = size(peak_bytes) if peak_bytes else "-"
         if findings.is_line:
             rows.append((trial.number, md(findings.value_of(trial)), *summary, *ending))
         else:
-            rows.append((trial.number, code(findings.name_of(trial.cell)), *summary, _peak(trial), *ending))
+            rows.append((trial.number, code(findings.name_of(trial.cell)), *summary, peak, *ending))
     if findings.is_line:
         return table(("#", findings.run.axis.name, *head, *end), rows, right=(0, 1, 4, 5, 6))
     return table(("#", "cell", *head, "peak memory", *end), rows, right=(0, 4, 5, 6, 7))
@@ -85,11 +87,6 @@ def _summary(trial: Numbered) -> tuple[object, ...]:
         steps_of(record),
         seconds(record.measurement.longest_silence_s),
     )
-
-
-def _peak(trial: Numbered) -> str:
-    peak_bytes = trial.record.measurement.peak_rss_bytes
-    return size(peak_bytes) if peak_bytes else "-"
 
 
 def why(record: TrialRecord) -> str:

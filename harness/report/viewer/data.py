@@ -52,7 +52,8 @@ def of_run(report: Report) -> dict[str, Any]:
     run, frames, stacks = report.run, ValueTable(), ValueTable()
     records = run.records
     names = axes(run)
-    detailed = _detailed(records)
+    order = sorted(range(len(records)), key=lambda i: (records[i].verdict.kind is Kind.PASS, i))
+    detailed = set(order[:DETAILED])
     trials: list[dict[str, Any]] = []
     for place_in_run, record in enumerate(records):
         trial = _trial(record, names=names)
@@ -83,11 +84,6 @@ def axes(run: Run) -> tuple[str, ...]:
     """The names of the settings that are varied, in their order."""
     factors = run.spec.matrix.space.factors
     return tuple(factor.name for factor in factors if len(factor.axis.values) > 1 or factor.name == run.spec.axis)
-
-
-def _detailed(records: Sequence[TrialRecord]) -> set[int]:
-    order = sorted(range(len(records)), key=lambda i: (records[i].verdict.kind is Kind.PASS, i))
-    return set(order[:DETAILED])
 
 
 def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__
@@ -130,12 +129,16 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
             f"{report.run.id}: no stack was taken in any of its trials, so there is no profile to write. "
             "Its marks are in --format perfetto."
         )
+    locations: list[dict[str, Any]] = []
+    for function, file, line in frames:
+        facts = {"name": function, "file": file, "line": line}
+        locations.append({name: fact for name, fact in facts.items() if fact})  # without what is not known
     document = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": f"{report.run.id}: {report.title}",
         "exporter": _maker(),
         "activeProfileIndex": _active(report, profiles),
-        "shared": {"frames": list(starmap(_location, frames))},
+        "shared": {"frames": locations},
         "profiles": profiles,
     }
     return _text(document, hide)
@@ -175,12 +178,6 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
             }
         )
     return profiles
-
-
-def _location(function: str, file: str, line: int) -> dict[str, Any]:
-    """A frame without what is not known of it."""
-    facts = {"name": function, "file": file, "line": line}
-    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _stack(thread: ThreadStack, frames: dict[tuple[str, str, int], int]) -> list[int]:
