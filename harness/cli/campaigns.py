@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.foreign import INVOCATION
@@ -30,7 +31,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
     from harness.cli.console import result
     from harness.cli.exit_codes import of_search
     from harness.report.findings import Findings
-    from harness.report.write import summary_json, summary_text
+    from harness.report.write import form, summary_text
     from harness.settings import Settings
 
     settings = Settings.read(runs=options["runs"])
@@ -40,7 +41,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
         print_plan(settings, question(settings))
         return
     run = run_of(ctx, settings, options, question)
-    result(summary_json(run) if options["as_json"] else summary_text(run))
+    result(form(run, Path(run.directory), "json") if options["as_json"] else summary_text(run))
     ctx.exit(of_search(Findings(run=run)))
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.boundary import Finding
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
@@ -212,6 +213,11 @@ class Findings:
             if cell.value == value:
                 return cell
         return Cell(value=value)
+
+    def is_threshold(self, value: Value) -> bool:
+        """Whether it is the first failing value of the axis, located behind a good one."""
+        boundary = self.run.boundary
+        return boundary is not None and boundary.finding is Finding.THRESHOLD and value == boundary.first_bad
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

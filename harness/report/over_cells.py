@@ -21,8 +21,11 @@ from harness.report.words import (
     ENDS,
     LINEAR_R_SQUARED,
     RAN_OUT,
+    answer_along,
     day,
     other_settings,
+    tally,
+    unfinished,
     watched_without_verdict,
     what_passes_miss,
 )
@@ -40,7 +43,7 @@ def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
     if findings.is_line:
-        return summarise_along(findings, next_steps(findings))
+        return summarise_along(findings, answer=headline(findings), steps=next_steps(findings))
     record = findings.subject
     verdict, tone = _verdict(findings)
     words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
@@ -123,11 +126,15 @@ def _cells_ended(findings: Findings, words: Sequence[str]) -> int:
 
 
 def headline(findings: Findings) -> str:
-    """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
+    """The answer in a few sentences: over cells what they ended in, and what minimal pairs say about the axes."""
     run, answer = findings.run, findings.answer
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
+    if findings.is_line and run.boundary is None:
+        return unfinished(findings)
     partial = "" if run.is_whole else f"Partial ({run.ended}): "
+    if findings.is_line and run.boundary is not None:
+        return partial + answer_along(findings, run.boundary)
     if findings.is_single:
         return f"{partial}{_single(findings)}"
     if answer.minimised is not None:
@@ -296,14 +303,6 @@ def _grows(findings: Findings, axis_fit: AxisFit) -> str:
         f"{fit.quantity[0].upper() + fit.quantity[1:]}: {fit.slope:.3g}{unit} more for each {axis_fit.axis}{interval} "
         f"({others}{axis_fit.axis} {sizes[0]:g} to {sizes[-1]:g})."
     )
-
-
-def tally(findings: Findings) -> str:
-    """``19 trials in 72 s: 17 PASS, 2 HANG``."""
-    run = findings.run
-    split = verdict_counts(run.own)
-    reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
-    return f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"
 
 
 MOST_WAYS = 4

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Look = TypeVar("Look", "StackSample", "ProcessState")
 
+MOST_LINES = 40
+"""Frames of a stack that are shown."""
+
 WIDEST = 160
 """Characters of a frame that are shown."""
 
@@ -113,15 +116,15 @@ def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
     return blocks
 
 
-def lines(thread: ThreadStack, *, most: int = 40) -> str:
+def lines(thread: ThreadStack) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
     text: list[str] = []
-    for frame in thread.frames[:most]:
+    for frame in thread.frames[:MOST_LINES]:
         mark = "=> " if frame is telling else "[C]" if frame.native else "   "
         text.append(f"{mark} {shortened(place(frame))}")
-    if len(thread.frames) > most:
-        text.append(f"   ... {len(thread.frames) - most} more frames")
+    if len(thread.frames) > MOST_LINES:
+        text.append(f"   ... {len(thread.frames) - MOST_LINES} more frames")
     return "\n".join(text) or "   (no frames)"
 
 

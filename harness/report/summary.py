@@ -16,7 +16,7 @@ from harness.core.verdict import FAILURES, signature_names
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
-from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
+from harness.report.words import at, certificate, claim_of, day, planted, taken_over, tally
 
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence
@@ -94,7 +94,7 @@ class Summary:
         return "" if self.rank == NO_RANKS else f"{self.rank}, "
 
 
-def summarise_along(findings: Findings, steps: tuple[NextStep, ...]) -> Summary:
+def summarise_along(findings: Findings, *, answer: str, steps: tuple[NextStep, ...]) -> Summary:
     """The summary of a threshold search."""
     run = findings.run
     (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
@@ -105,7 +105,7 @@ def summarise_along(findings: Findings, steps: tuple[NextStep, ...]) -> Summary:
         kind="threshold" if len(run.axis.values) > 1 else "single",
         verdict=word,
         tone=tone,
-        answer=headline(findings),
+        answer=answer,
         claim=claimed,
         sure=sure or ("Nothing is claimed.",),
         judged=judged(record),

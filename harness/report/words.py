@@ -10,7 +10,7 @@ from harness.core.point import assignment, word_of
 from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
-from harness.report.tried import kind_counts
+from harness.report.tried import kind_counts, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,19 +75,8 @@ LINEAR_R_SQUARED = 0.9
 """A line must explain this share of the variation before a report calls the growth linear."""
 
 
-def headline(findings: Findings) -> str:
-    """The answer in one sentence or two."""
-    run = findings.run
-    boundary = run.boundary
-    if boundary is None:
-        return _unfinished(findings)
-    text = _answer(findings, boundary)
-    if not run.is_whole:
-        text = f"Partial ({run.ended}): {text}"
-    return text
-
-
-def _answer(findings: Findings, boundary: Boundary) -> str:
+def answer_along(findings: Findings, boundary: Boundary) -> str:
+    """The answer of a threshold search, in one sentence or two."""
     run = findings.run
     match boundary.finding:
         case Finding.THRESHOLD:
@@ -113,10 +102,9 @@ def _answer(findings: Findings, boundary: Boundary) -> str:
             return " ".join(filter(None, ("Inconclusive.", high, low, not_judged)))
 
 
-def _unfinished(findings: Findings) -> str:
+def unfinished(findings: Findings) -> str:
+    """How far a threshold search has come that has no answer yet."""
     run = findings.run
-    if not run.records:
-        return f"No answer ({run.ended}): no trial was finished."
     failed: list[Cell] = []
     passing: list[Cell] = []
     for cell in findings.along:
@@ -316,14 +304,17 @@ def day(wall: str) -> str:
 def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``, and how many were taken over from earlier runs."""
     run = findings.run
-    text = f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{_split(run.own)}"
-    reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs{_split(run.reused)}"
-    return text + (reused if run.reused else "")
+    text = f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{_split(findings, run.own)}"
+    if not run.reused:
+        return text
+    split = _split(findings, run.reused) if findings.is_line else ""
+    return f"{text}; {count(len(run.reused), 'trial')} taken over from earlier runs{split}"
 
 
-def _split(records: Sequence[TrialRecord]) -> str:
-    kinds = kind_counts(records)
-    return f": {how_many(kinds.items())}" if kinds else ""
+def _split(findings: Findings, records: Sequence[TrialRecord]) -> str:
+    """How often what was reached: along an axis kinds of verdict, else verdicts, by their causes."""
+    counts = kind_counts(records) if findings.is_line else verdicts(records)
+    return f": {how_many(counts.items())}" if counts else ""
 
 
 def not_searched(findings: Findings) -> tuple[Value, ...]:

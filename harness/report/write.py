@@ -27,12 +27,12 @@ WITH_FIGURES = frozenset({"html"})
 """Forms that show figures, and so need them drawn."""
 
 
-def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None) -> Path:
+def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None) -> Path:
     """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`.
 
     Of an interrupted run it has no figures: somebody waits for the command to end. ``nsa-harness report`` draws them.
     """
-    publish(run, run_dir, hide=hide, template=template, draw=None if run.ended == "interrupted" else here)
+    publish(run, run_dir, hide=hide, draw=None if run.ended == "interrupted" else here)
     return layout.report(run_dir)
 
 
@@ -96,11 +96,6 @@ def summary_text(run: Run) -> str:
     """The end of a command on a terminal: answer, report path, command to reproduce. At most 80 columns."""
     folder = Path(run.directory)
     return terminal.text(build(run, folder), layout.report(folder))
-
-
-def summary_json(run: Run, *, hide: Iterable[str] | None = None) -> str:
-    """The whole report as one JSON document."""
-    return form(run, Path(run.directory), "json", hide=hide)
 
 
 def hider_of(hide: Iterable[str] | None) -> Hider:

@@ -72,7 +72,6 @@ def _context(report: Report, hide: Callable[[str], str], style: str) -> dict[str
             {
                 "name": name,
                 "title": hide(block.title),
-                "folded": block.folded,
                 "markdown": hide(block.markdown),
                 "html": pages[name],
                 "figures": report.figures_of(name),

@@ -30,9 +30,7 @@ SCHEMA = 3
 """Version of the document; raised when an old reader would misread a new one."""
 
 
-def render(
-    report: Report, *, hide: Callable[[str], str] = lambda text: text, begun: dict[str, Any] | None = None
-) -> str:
+def render(report: Report, *, hide: Callable[[str], str] = str, begun: dict[str, Any] | None = None) -> str:
     """The report as one JSON document; ``begun`` is :func:`begin` of it, where that was made before."""
     document = begun or begin(report, hide=hide)
     rows = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.report import own_command
@@ -12,24 +11,18 @@ from harness.report.text import code, command, details, fence, listed, md
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.core.ports import Block
     from harness.report.build import Report
 
 
-def render(report: Report, *, hide: Callable[[str], str] = lambda text: text, figures: str = "") -> str:
+def render(report: Report, *, hide: Callable[[str], str] = str, figures: str = "") -> str:
     """The whole report; ends in a newline. ``figures`` is the folder beside it that its figures lie in, if any."""
     parts = [hide(f"# {md(report.title)}")]
     for name, block in report.blocks:
-        parts.append(section_text(replace(block, title=hide(block.title), markdown=hide(block.markdown))))
+        title = hide(block.title)
+        parts += [f"## {title}"] if title else []
+        parts.append(hide(block.markdown))
         parts += [hide(f"![{_alt(f.alt)}]({figures}/{f.name}.svg)") for f in report.figures_of(name) if figures]
     return "\n\n".join(parts) + "\n"
-
-
-def section_text(block: Block, *, as_folded: bool = False) -> str:
-    """One section; ``as_folded`` folds it whatever it asks for itself."""
-    if block.folded or (as_folded and block.title):
-        return details(f"<b>{block.title}</b>", block.markdown)
-    return f"## {block.title}\n\n{block.markdown}" if block.title else block.markdown
 
 
 def _alt(text: str) -> str:
@@ -43,7 +36,7 @@ MOST_BYTES = 1024 * 1024
 RESERVE_BYTES = 4096
 
 
-def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+def short(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """The answer in a few lines of Markdown."""
     summary = report.summary
     lines = [
@@ -63,7 +56,7 @@ def short(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> 
     return hide("\n".join(lines)) + "\n"
 
 
-def step_summary(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+def step_summary(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """The report as Markdown in at most ``MOST_BYTES``: whole sections from the top, the rest named.
 
     The sections that fit are kept whole, so that no table and no fold is cut through.
@@ -74,7 +67,10 @@ def step_summary(report: Report, *, hide: Callable[[str], str] = lambda text: te
     for name, block in report.blocks:
         if name == "answer":
             continue
-        part = hide("\n" + section_text(block, as_folded=name not in ("strip", "cells")) + "\n")
+        text_of = f"## {block.title}\n\n{block.markdown}"
+        if name not in ("strip", "cells"):
+            text_of = details(f"<b>{block.title}</b>", block.markdown)
+        part = hide(f"\n{text_of}\n")
         if len(part.encode()) <= room:
             text += part
             room -= len(part.encode())

@@ -10,10 +10,9 @@ from harness.core.boundary import Finding
 from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.facts import object_at
-from harness.report.over_cells import headline as campaign_headline
+from harness.report.over_cells import headline
 from harness.report.text import code, md, table
 from harness.report.tried import verdict_counts, verdicts
-from harness.report.words import headline
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def claims_of(findings: Findings) -> dict[str, Any]:
     for record in every:
         signatures |= {record.verdict.signature} if record.verdict.signature else set()
         taken_from |= {record.run} if record.run else set()
-    answer = headline(findings) if findings.is_line else campaign_headline(findings)
+    answer = headline(findings)
     counts = verdicts(every)
     what = next(iter(counts)) if len(counts) == 1 else verdict_counts(every)
     question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}

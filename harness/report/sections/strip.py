@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Finding
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.text import fence
@@ -68,10 +67,9 @@ def legend(findings: Findings) -> str:
 
 
 def _items(findings: Findings) -> Sequence[str]:
-    boundary = findings.run.boundary
     items: list[str] = []
     for cell in findings.along:
-        if boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad:
+        if findings.is_threshold(cell.value):
             items.append("| ")
         items.append(f"{cell.value} {mark(cell)} ")
     return items

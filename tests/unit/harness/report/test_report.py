@@ -26,6 +26,7 @@ from harness.report.figures.scaling import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.next_steps import next_steps
+from harness.report.over_cells import headline
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
@@ -35,8 +36,8 @@ from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
-from harness.report.words import certificate, claim_of, grows, headline, what_passes_miss
-from harness.report.write import summary_json, summary_text, write
+from harness.report.words import certificate, claim_of, grows, what_passes_miss
+from harness.report.write import form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
 
@@ -246,7 +247,7 @@ def test_write_puts_both_files_beside_the_journal(make_run):
     run, run_dir = make_run("no_failure")
     assert write(run, run_dir) == layout.report(run_dir)
     assert json.loads(layout.report(run_dir, "json").read_text())["claim_word"] == "reproduced"
-    assert json.loads(summary_json(dataclasses.replace(run, directory=str(run_dir))))["title"] == run.spec.question
+    assert json.loads(form(run, run_dir, "json"))["title"] == run.spec.question
 
 
 def test_500_trials_read_their_evidence_a_bounded_number_of_times(make_run, parts, monkeypatch):
