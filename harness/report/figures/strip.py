@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Finding
 from harness.report.figures.draw import COLOURS, INK, Figure, box, drawing, finish
 from harness.report.sections.strip import LEGEND, mark
 from harness.report.text import listed
@@ -37,16 +36,14 @@ def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     with drawing(0.55 + 0.72 * rows) as (canvas, axes):
         for number, cell in enumerate(cells):
             _box(axes, cell, column=number % A_ROW, row=number // A_ROW)
-            if _first_failing(findings, cell):
+            if findings.is_threshold(cell.value):
                 x, y = number % A_ROW, -(number // A_ROW)
                 axes.plot([x - 0.5, x - 0.5], [y - 0.62, y + 0.62], color=INK, linewidth=3)
-        axes.set_xlim(-0.7, min(A_ROW, len(cells)) - 0.3)
-        axes.set_ylim(-rows + 0.3, 0.75)
+        axes.set(xlim=(-0.7, min(A_ROW, len(cells)) - 0.3), ylim=(-rows + 0.3, 0.75))
         axes.axis("off")
         axes.set_title(run.axis.name, loc="left", fontsize=10)
-        return finish(
-            canvas, name="strip", title=f"Trials along {run.axis.name}", alt=_alt(findings), section="strip", hide=hide
-        )
+        title = f"Trials along {run.axis.name}"
+        return finish(canvas, name="strip", title=title, alt=_alt(findings), section="strip", hide=hide)
 
 
 def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
@@ -59,11 +56,6 @@ def _box(axes: Axes, cell: Cell, *, column: int, row: int) -> None:
     if len(cell):
         number = cell.bad or cell.good or 0
         axes.text(column, -row - 0.29, f"{number}/{len(cell)}", ha="center", va="center", fontsize=7.5)
-
-
-def _first_failing(findings: Findings, cell: Cell) -> bool:
-    boundary = findings.run.boundary
-    return boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad
 
 
 def _alt(findings: Findings) -> str:
@@ -89,9 +81,7 @@ def curve(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     with drawing(2.1) as (canvas, axes):
         _draw_curve(axes, boundary)
         axes.set_xticks(range(len(names)), names)
-        axes.set_xlabel(name)
-        axes.set_ylabel("failure rate")
-        axes.set_ylim(-0.03, 1.03)
+        axes.set(xlabel=name, ylabel="failure rate", ylim=(-0.03, 1.03))
         sure = f"{boundary.confidence * 100:g} % for all values at once"
         alt = f"Failure rate along {name}, {sure}: {'; '.join(bands)}."
         title = f"How often each value fails: rates that are not ruled out ({sure}), and a dot for what was seen"
