@@ -226,23 +226,18 @@ class Findings:
         Along an axis that is the failure sought, at the first failing value; over cells it is the group of the trial
         that is told of, then the failure sought, then the gravest.
         """
-        alike: dict[tuple[Value, str], list[Numbered]] = {}
+        alike: dict[tuple[Value, str, bool], list[Numbered]] = {}
         for trial in self.searched if self.is_line else self.trials:
             if trial.verdict.kind is not Kind.PASS:
                 value = self.value_of(trial) if self.is_line else self.name_of(trial.cell)
-                alike.setdefault((value, self._how(trial)), []).append(trial)
-        groups = [Group(value=value, trials=tuple(trials)) for (value, _), trials in alike.items()]
-        return tuple(sorted(groups, key=self._rank_on_axis if self.is_line else self._rank_by_gravity))
+                is_sought = self.is_line and trial.record.answer is Answer.BAD  # along an axis it decides what counts
+                alike.setdefault((value, str(trial.verdict), is_sought), []).append(trial)
+        groups = [Group(value=value, trials=tuple(trials)) for (value, *_), trials in alike.items()]
+        return tuple(sorted(groups, key=self._place_of))
 
-    def _how(self, trial: Numbered) -> str:
-        """How it ended; along an axis also whether it showed the failure sought, which decides what counts."""
-        suffix = " (sought)" if self.is_line and trial.record.answer is Answer.BAD else ""
-        return f"{trial.verdict}{suffix}"
-
-    def _rank_on_axis(self, group: Group) -> tuple[int, int]:
-        return int(not group.is_bad), place_on(self.run.axis, group.value)
-
-    def _rank_by_gravity(self, group: Group) -> tuple[int, int, int]:
+    def _place_of(self, group: Group) -> tuple[int, ...]:
+        if self.is_line:
+            return int(not group.is_bad), place_on(self.run.axis, group.value)
         is_subject = self.subject_number in group.numbers
         return int(not is_subject), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
 

@@ -21,12 +21,10 @@ def render(report: Report, *, hide: Callable[[str], str] = str, figures: str = "
         title = hide(block.title)
         parts += [f"## {title}"] if title else []
         parts.append(hide(block.markdown))
-        parts += [hide(f"![{_alt(f.alt)}]({figures}/{f.name}.svg)") for f in report.figures_of(name) if figures]
+        for figure in report.figures_of(name) if figures else ():
+            alt = md(figure.alt).replace("[", "\\[").replace("]", "\\]")
+            parts.append(hide(f"![{alt}]({figures}/{figure.name}.svg)"))
     return "\n\n".join(parts) + "\n"
-
-
-def _alt(text: str) -> str:
-    return md(text).replace("[", "\\[").replace("]", "\\]")
 
 
 SIGN = {"good": "✅", "bad": "❌", "slow": "🐢", "unsure": "❔"}

@@ -72,18 +72,16 @@ def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
     head = ["seen", "cell", "all its trials"]
     if expects:
         head += ["expected", ""]
-    body = [_row(row, expects=expects) for row in rows]
+    body: list[tuple[str, ...]] = []
+    for row in rows:
+        verdicts = md(how_many(row.seen)) or SIGN[row.met]
+        issue = f" ({md(row.issue)})" if row.issue else ""
+        expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
+        why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)
+        body.append((verdicts, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why))
     if any(line[-1] for line in body):
         return table([*head, "why"], body, right=(2,))
     return table(head, (line[:-1] for line in body), right=(2,))
-
-
-def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
-    verdicts = md(how_many(row.seen)) or SIGN[row.met]
-    issue = f" ({md(row.issue)})" if row.issue else ""
-    expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
-    why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)
-    return (verdicts, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why)
 
 
 def _without_answer(findings: Findings) -> Block | None:

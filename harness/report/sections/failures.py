@@ -25,34 +25,23 @@ IN_SIGHT = 20
 
 
 def section(findings: Findings) -> Block | None:
-    """Evidence for every group of trials that did not pass; None when all passed."""
-    parts = _along(findings) if findings.is_line else _of_cells(findings)
-    return Block(title="Evidence", markdown="\n\n".join(parts)) if parts else None
+    """Evidence for every group of trials that did not pass; None when all passed.
 
-
-def _along(findings: Findings) -> list[str]:
-    groups, parts = findings.groups, list[str]()
-    for group in groups[:IN_FULL]:
-        here = findings.at_value(group.value)
-        parts.append(in_full(findings, group, name=at(findings, group.value), total=len(here)))
-    if groups[IN_FULL:]:
-        parts.append("### Others\n\n" + in_short(groups[IN_FULL:], where=findings.run.axis.name))
-    return parts
-
-
-def _of_cells(findings: Findings) -> list[str]:
-    """The first cell of every kind of failure in full, the others in one line each."""
-    first, parts = _first_of_each(findings.groups), list[str]()
-    for group in first:
-        here = findings.by_cell[group.first.cell]
-        parts.append(in_full(findings, group, name=str(group.value), total=len(here)))
-    rest = tuple(group for group in findings.groups if group not in first)
+    Along an axis the first values are shown in full, over cells the first cell of every kind of failure; the others
+    in one line each.
+    """
+    groups, where, in_sight = findings.groups, "cell", IN_SIGHT
+    if findings.is_line:
+        where, in_sight = findings.run.axis.name, len(groups)
+    first = list(groups[:IN_FULL]) if findings.is_line else _first_of_each(groups)
+    rest = tuple(group for group in groups if group not in first)
+    parts = [in_full(findings, group) for group in first]
     if rest:
-        parts.append(f"### Others\n\n{in_short(rest[:IN_SIGHT], where='cell')}")
-    if rest[IN_SIGHT:]:
-        more = in_short(rest[IN_SIGHT:], where="cell")
-        parts.append(details(f"{count(len(rest) - IN_SIGHT, 'more group')} of trials that did not pass", more))
-    return parts
+        parts.append(f"### Others\n\n{in_short(rest[:in_sight], where=where)}")
+    if rest[in_sight:]:
+        more = in_short(rest[in_sight:], where=where)
+        parts.append(details(f"{count(len(rest) - in_sight, 'more group')} of trials that did not pass", more))
+    return Block(title="Evidence", markdown="\n\n".join(parts)) if parts else None
 
 
 def _first_of_each(groups: tuple[Group, ...]) -> list[Group]:
@@ -66,9 +55,12 @@ def _first_of_each(groups: tuple[Group, ...]) -> list[Group]:
     return first
 
 
-def in_full(findings: Findings, group: Group, *, name: str, total: int) -> str:
-    """All evidence of the first trial of ``group``; ``total`` trials were run where it was."""
+def in_full(findings: Findings, group: Group) -> str:
+    """All evidence of the first trial of ``group``."""
     trial = group.first
+    name, total = str(group.value), len(findings.by_cell[trial.cell])
+    if findings.is_line:
+        name, total = at(findings, group.value), len(findings.at_value(group.value))
     verdict = trial.verdict
     evidence = findings.evidence_of(trial.record)
     head = f"### {md(name)}: {md(verdict)}, {of(len(group.trials), total)}"

@@ -38,7 +38,12 @@ def section(findings: Findings) -> Block | None:
     record = findings.subject
     if record is None:
         return None
-    rows = [*_of_controls(findings), *_of_time(findings, record), *of_verdict(record)]
+    rows = _of_controls(findings)
+    if record.verdict.kind is Kind.HANG:
+        rows.append(_slow_not_hung(findings, record))
+    elif record.verdict.kind is Kind.SLOW:
+        rows.append(_hung_not_slow(record))
+    rows += of_verdict(record)
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
 
 
@@ -47,15 +52,9 @@ def of_verdict(record: TrialRecord | None) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for other in record.verdict.alternatives if record else ():
         missing = "-" if other.supports and other.against else "a trial that tells it from the others"
-        rows.append(
-            (
-                f"{md(other.cause)}: {md(other.because)}",
-                listed(map(md, other.supports)) or "-",
-                listed(map(md, other.against)) or "-",
-                missing,
-                md(other.experiment) or "-",
-            )
-        )
+        supports, against = listed(map(md, other.supports)) or "-", listed(map(md, other.against)) or "-"
+        name = f"{md(other.cause)}: {md(other.because)}"
+        rows.append((name, supports, against, missing, md(other.experiment) or "-"))
     return rows
 
 
@@ -80,17 +79,6 @@ def _of_control(name: str, trials: TrialSet, here: str) -> tuple[str, ...]:
     if len(trials) == 1:
         return (claim, f"{here}; {passes}", "-", "more passes of the control", again)
     return (claim, f"{here}; {passes}", "-", "-", "decided at this value")
-
-
-def _of_time(findings: Findings, record: TrialRecord) -> list[tuple[str, ...]]:
-    """That a slow step was taken for a hang, or a hang for a slow step."""
-    match record.verdict.kind:
-        case Kind.HANG:
-            return [_slow_not_hung(findings, record)]
-        case Kind.SLOW:
-            return [_hung_not_slow(record)]
-        case _:
-            return []
 
 
 def _slow_not_hung(findings: Findings, record: TrialRecord) -> tuple[str, ...]:

@@ -56,7 +56,9 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
     if outcome.ending is Ending.NEVER_STARTED:
         return [TreeNode("Did it start?", "no", md(outcome.why) or "exit", "its end would tell")]
     if outcome.ending in (Ending.EXITED, Ending.SIGNALLED):
-        return [_ended(record), *_raised(evidence.result_of(record.verdict.rank))]
+        how = f"yes, {(outcome.exit and outcome.exit.words) or 'exit code ?'}"
+        by_itself = TreeNode("Did it end by itself?", how, "exit", "a limit would have ended it: slow or hung")
+        return [by_itself, *_raised(evidence.result_of(record.verdict.rank))]
     nodes = [
         TreeNode("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
         _progress(record, evidence),
@@ -66,22 +68,14 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
     return nodes
 
 
-def _ended(record: TrialRecord) -> TreeNode:
-    how = (record.outcome.exit and record.outcome.exit.words) or "exit code ?"
-    return TreeNode("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
-
-
 def _raised(result: WorkerResult | None) -> list[TreeNode]:
+    title = "Did the worker say why?"
     if result is None:
-        return [TreeNode("Did the worker say why?", "no", "result", "an exception with its traceback")]
+        return [TreeNode(title, "no", "result", "an exception with its traceback")]
     if result.exception is None:
-        return [TreeNode("Did the worker say why?", f"it said: {result.status}", result.id, "an exception")]
+        return [TreeNode(title, f"it said: {result.status}", result.id, "an exception")]
     where = f" in {result.phase}" if result.phase else ""
-    return [
-        TreeNode(
-            "Did the worker say why?", f"yes, {result.exception}{where}", result.id, "killed from outside, or in C code"
-        )
-    ]
+    return [TreeNode(title, f"yes, {result.exception}{where}", result.id, "killed from outside, or in C code")]
 
 
 def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
@@ -140,12 +134,8 @@ def _together(evidence: Evidence) -> TreeNode | None:
     places = different_places(filter(None, latest.values()))
     answer = "yes" if places == 1 else f"no, in {count(places, 'place')}"
     ranks = f"{count(len(latest), 'rank')}, last sample of each"
-    return TreeNode(
-        "Were all ranks in the same place?",
-        answer,
-        ranks,
-        "they wait for each other" if places == 1 else "all alike",
-    )
+    other = "they wait for each other" if places == 1 else "all alike"
+    return TreeNode("Were all ranks in the same place?", answer, ranks, other)
 
 
 def missing(record: TrialRecord, evidence: Evidence) -> list[str]:

@@ -93,28 +93,22 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
 
 
 def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
+    """A row for each place that was tried, in the order of its axes; and those that were only asked for.
+
+    A control stands behind the place that it belongs to.
+    """
     by_place = together(findings.trials, lambda trial: tuple(_place_of(trial.record, names)))
     results: dict[tuple[Any, ...], CellResult] = {}
     for result in () if findings.is_line else findings.results:
         results[(*map(result.cell.get, names), "")] = result
     rows: list[dict[str, Any]] = []
-    for at in sorted({*by_place, *results}, key=_order(findings.run, names)):
+    axes = [findings.run.spec.matrix.space.factor(name).axis for name in names]
+    for at in sorted({*by_place, *results}, key=lambda at: (*map(place_on, axes, at), at[-1])):
         trials = by_place.get(at, TrialSet())
         because = "" if trials else results[at].because
         places = [number - 1 for number in trials.numbers]
         rows.append({"at": list(at), "trials": places, "because": because, **_counts(trials)})
     return rows
-
-
-def _order(run: Run, names: Sequence[str]) -> Any:
-    """Along each axis by its own order; a control behind the place that it belongs to."""
-    axes = [run.spec.matrix.space.factor(name).axis for name in names]
-
-    def key(at: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*map(place_on, axes, at), at[-1])
-
-    return key
 
 
 def _counts(trials: TrialSet) -> dict[str, Any]:
