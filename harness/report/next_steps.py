@@ -97,9 +97,7 @@ def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
-                None if findings.failing is None else give_input(findings.failing.first.record),
-                _wait_longer(findings),
-                _look(findings),
+                *_look(findings),
                 _repeat(findings, boundary),
                 _control(findings, boundary) if ours else None,
                 _certify(findings, boundary),
@@ -110,11 +108,8 @@ def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep
         case Finding.NO_THRESHOLD_SLOW:
             return [_more_time(findings, boundary)]
         case Finding.INCONCLUSIVE:
-            return [
-                _unresolved(findings),
-                _more_time(findings, boundary),
-                NextStep(text="Ask again.", command=findings.run.argv),
-            ]
+            once_more = NextStep(text="Ask again.", command=findings.run.argv)
+            return [_unresolved(findings), _more_time(findings, boundary), once_more]
 
 
 def go_on(findings: Findings) -> NextStep:
@@ -128,9 +123,8 @@ def go_on(findings: Findings) -> NextStep:
         limit, more = _twice(run)
         text = f"Continue with twice the limit of {limit}; finished trials are not run again."
     verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
-    return NextStep(
-        text=text, command=Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id))).argv
-    )
+    resume = Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id)))
+    return NextStep(text=text, command=resume.argv)
 
 
 def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -150,10 +144,8 @@ def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
 def _more_gpu_seconds(findings: Findings) -> NextStep:
     """The GPU-seconds of a matrix are its file's to allow."""
     run = findings.run
-    text = (
-        f"Allow more than {run.spec.matrix.gpu_seconds:g} GPU-seconds in {run.spec.file} and run it again; "
-        f"with --reuse the finished trials count."
-    )
+    most = f"{run.spec.matrix.gpu_seconds:g} GPU-seconds"
+    text = f"Allow more than {most} in {run.spec.file} and run it again; with --reuse the finished trials count."
     command = () if run.invocation is None else run.invocation.without("--fresh").having("--reuse").argv
     return NextStep(text=text, command=command)
 
@@ -166,10 +158,10 @@ def reproduce(findings: Findings) -> tuple[str, ...]:
     return run.invocation.without("--reuse").having("--fresh").argv
 
 
-def again(findings: Findings, option: str, value: str) -> tuple[str, ...]:
-    """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
-    run = findings.run
-    return () if run.invocation is None else run.invocation.having(option, value).argv
+def _ask_again(findings: Findings, text: str, option: str, value: str) -> NextStep:
+    """To ask the same with ``option`` at ``value``; without a command where a run does not know its options."""
+    invocation = findings.run.invocation
+    return NextStep(text=text, command=() if invocation is None else invocation.having(option, value).argv)
 
 
 def give_input(record: TrialRecord) -> NextStep | None:
@@ -182,26 +174,18 @@ def give_input(record: TrialRecord) -> NextStep | None:
     )
 
 
-def _wait_longer(findings: Findings) -> NextStep | None:
-    """Where a hang was told by the trial's own pace, from a wait that the outside could still end."""
-    group = findings.failing
-    if group is None or group.first.verdict.confidence is not Confidence.MEDIUM:
-        return None
-    if group.first.record.outcome.stopped_by is not StopReason.PACE:
-        return None
-    return NextStep(
-        text="Rule out that what it waits for is only late: a stall limit of a minute is watched for four.",
-        command=again(findings, "--stall", "60s"),
-    )
-
-
-def _look(findings: Findings) -> NextStep | None:
+def _look(findings: Findings) -> list[NextStep | None]:
+    """What the failure itself asks for; first to wait, where a wait that the outside could end was told by its pace."""
     group = findings.failing
     if group is None:
-        return None
-    kind = group.first.verdict.kind
-    where = "the function that waits" if kind is Kind.HANG else "where it ended"
-    return NextStep(text=f"Look at {where} (Evidence, {at(findings, group.value)}).")
+        return []
+    verdict, record = group.first.verdict, group.first.record
+    steps = [give_input(record)]
+    if verdict.confidence is Confidence.MEDIUM and record.outcome.stopped_by is StopReason.PACE:
+        text = "Rule out that what it waits for is only late: a stall limit of a minute is watched for four."
+        steps.append(_ask_again(findings, text, "--stall", "60s"))
+    where = "the function that waits" if verdict.kind is Kind.HANG else "where it ended"
+    return [*steps, NextStep(text=f"Look at {where} (Evidence, {at(findings, group.value)}).")]
 
 
 def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
@@ -214,20 +198,16 @@ def _control(findings: Findings, boundary: Boundary) -> NextStep | None:
     name = findings.run.spec.usual_control
     if findings.controls or not name:
         return None
-    return NextStep(
-        text=f"Run a control: whether {at(findings, boundary.first_bad)} passes with only that one thing changed.",
-        command=again(findings, "--control", name),
-    )
+    text = f"Run a control: whether {at(findings, boundary.first_bad)} passes with only that one thing changed."
+    return _ask_again(findings, text, "--control", name)
 
 
 def _certify(findings: Findings, boundary: Boundary) -> NextStep | None:
     if boundary.certified or boundary.last_good is None:
         return None
     passes = max(boundary.certificate_passes, 9)
-    return NextStep(
-        text=f"Complete the certificate: a rare failure at {at(findings, boundary.last_good)} is not ruled out yet.",
-        command=again(findings, "--certify", str(passes)),
-    )
+    text = f"Complete the certificate: a rare failure at {at(findings, boundary.last_good)} is not ruled out yet."
+    return _ask_again(findings, text, "--certify", str(passes))
 
 
 def _other(findings: Findings) -> NextStep | None:
@@ -255,20 +235,16 @@ def _further(findings: Findings) -> NextStep | None:
     last = run.axis.values[-1]
     if not isinstance(last, int) or isinstance(last, bool):
         return None
-    return NextStep(
-        text=f"Go further: nothing above {at(findings, last)} was tried.",
-        command=again(findings, "--axis", f"{run.axis.name}={last}..{2 * last}"),
-    )
+    text = f"Go further: nothing above {at(findings, last)} was tried."
+    return _ask_again(findings, text, "--axis", f"{run.axis.name}={last}..{2 * last}")
 
 
 def _longer(findings: Findings) -> NextStep | None:
     steps = max((len(record.measurement.step_s) for record in findings.run.records), default=0)
     if not steps:
         return None
-    return NextStep(
-        text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
-        command=again(findings, "--steps", str(10 * steps)),
-    )
+    text = f"Train longer: a failure after step {steps} of a trial would not have been seen."
+    return _ask_again(findings, text, "--steps", str(10 * steps))
 
 
 def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
@@ -278,10 +254,8 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
         return None
     if fit is None:
         limit_s = slow[0].first.record.trial.budget.total.seconds
-        return NextStep(
-            text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
-            command=again(findings, "--total", f"{math.ceil(4 * limit_s)}s"),
-        )
+        text = f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows."
+        return _ask_again(findings, text, "--total", f"{math.ceil(4 * limit_s)}s")
     last = findings.run.axis.values[-1]
     if not isinstance(last, int | float):
         return None
@@ -290,10 +264,8 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"
     away = f" ({how_far(times)})" if how_far(times) else ""
-    return NextStep(
-        text=f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {multiple} that.",
-        command=again(findings, "--total", f"{enough}s"),
-    )
+    text = f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {multiple} that."
+    return _ask_again(findings, text, "--total", f"{enough}s")
 
 
 def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> float:
@@ -363,9 +335,8 @@ def more_time(run: Run, record: TrialRecord) -> NextStep | None:
     if not is_open or reason is None or reason not in limits or run.invocation is None:
         return None
     option, name, limit = limits[reason]
-    text = (
-        f"Give it ten times the {name} limit of {limit.seconds:g} s: what is only slow then goes on, a hang does not."
-    )
+    amount = f"ten times the {name} limit of {limit.seconds:g} s"
+    text = f"Give it {amount}: what is only slow then goes on, a hang does not."
     return NextStep(text=text, command=run.invocation.having(option, f"{math.ceil(10 * limit.seconds)}s").argv)
 
 
@@ -388,10 +359,8 @@ def _search(findings: Findings) -> NextStep | None:
         return None
     if findings.axes_with(AxisFinding.IMPLICATED):
         return None
-    return NextStep(
-        text="Find the settings that the failure needs, step by step from the passing side.",
-        command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv,
-    )
+    text = "Find the settings that the failure needs, step by step from the passing side."
+    return NextStep(text=text, command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv)
 
 
 def _run_again(findings: Findings) -> NextStep | None:
@@ -402,10 +371,7 @@ def _run_again(findings: Findings) -> NextStep | None:
     if not once or run.spec.task is not Task.CELLS:
         return None
     passes = str(max(2, run.spec.passes + 1))
-    return NextStep(
-        text=f"Run it again: {count(once, 'cell')} failed once only.",
-        command=again(findings, "--repeat", passes),
-    )
+    return _ask_again(findings, f"Run it again: {count(once, 'cell')} failed once only.", "--repeat", passes)
 
 
 def _rare(findings: Findings) -> NextStep | None:
@@ -414,7 +380,5 @@ def _rare(findings: Findings) -> NextStep | None:
     if findings.kinds & FAILURES or good < 1 or findings.run.spec.task is not Task.CELLS:
         return None
     percent = math.ceil(100 * (1 - 0.05 ** (1 / good)))
-    return NextStep(
-        text=f"Repeat: {count(good, 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %).",
-        command=again(findings, "--repeat", str(max(9, 3 * good))),
-    )
+    text = f"Repeat: {count(good, 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %)."
+    return _ask_again(findings, text, "--repeat", str(max(9, 3 * good)))
