@@ -162,6 +162,11 @@ class Instead:
     slow: Point
     passed: Point
 
+    @property
+    def change(self) -> str:
+        """``attention=nsa``: what it takes."""
+        return assignment(self.axis, self.passed.get(self.axis))
+
 
 @lru_cache(maxsize=1)
 def instead(findings: Findings) -> Instead | None:
@@ -200,10 +205,9 @@ def why_slow(findings: Findings) -> str:
     built, whole = (_nodes(findings, other.slow), _nodes(findings, other.passed)) if other else (None, None)
     if other is None or built is None or whole is None or built < FAR_MORE * whole:
         return ""
-    changed = assignment(other.axis, other.passed.get(other.axis))
     return (
         f"{findings.name_of(other.slow)} had built {built:,.0f} autograd nodes when its time ran out; with "
-        f"{changed} and nothing else changed a forward pass has {whole:,.0f} in all."
+        f"{other.change} and nothing else changed a forward pass has {whole:,.0f} in all."
     )
 
 
@@ -212,11 +216,9 @@ def instead_of_slow(findings: Findings) -> str:
     other = instead(findings)
     if other is None:
         return ""
-    trials, changed = findings.by_cell[other.passed], assignment(other.axis, other.passed.get(other.axis))
-    return (
-        f"Use {changed}: with nothing else changed it passed {len(trials)} of "
-        f"{len(trials)}, in {seconds(trials.longest_s)} at most."
-    )
+    trials = findings.by_cell[other.passed]
+    passes = f"{len(trials)} of {len(trials)}, in {seconds(trials.longest_s)} at most"
+    return f"Use {other.change}: with nothing else changed it passed {passes}."
 
 
 def _nodes(findings: Findings, cell: Point) -> float | None:

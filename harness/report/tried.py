@@ -308,13 +308,8 @@ def _sorted_out(axis: str, every: Sequence[Pair], cells: Mapping[Point, TrialSet
             incomparable.append((one, other))
             if _program(cells[one]) == _program(cells[other]):
                 outlasted.append((one, other) if ends[other] == "PASS" else (other, one))
-    return Pairs(
-        axis=axis,
-        alike=tuple(alike),
-        different=tuple(different),
-        incomparable=tuple(incomparable),
-        outlasted=tuple(outlasted),
-    )
+    same, other, unequal = tuple(alike), tuple(different), tuple(incomparable)
+    return Pairs(axis=axis, alike=same, different=other, incomparable=unequal, outlasted=tuple(outlasted))
 
 
 def _outlasts(passed: TrialSet, slow: TrialSet) -> bool:

@@ -36,15 +36,13 @@ def render(report: Report, *, hide: Callable[[str], str], template: Path | None 
     from jinja2 import Environment, TemplateError
     from jinja2.sandbox import SandboxedEnvironment
 
-    own = files("harness.report") / "templates"
-    source = (own / "report.html.j2").read_text(encoding="utf-8") if template is None else _template_text(template)
+    source = own("report.html.j2") if template is None else _template_text(template)
     kind = Environment if template is None else SandboxedEnvironment
     page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"shell": _shell, "breakable": _breakable}
-    style = own.joinpath("report.css").read_text()
     try:
-        return environment.from_string(source).render(_context(report, hide, style))
+        return environment.from_string(source).render(_context(report, hide))
     except TemplateError as error:
         from harness.core.errors import SpecError
 
@@ -53,14 +51,19 @@ def render(report: Report, *, hide: Callable[[str], str], template: Path | None 
         raise SpecError(f"{at}: {error.message or error}. Its variables are listed in docs/reports.md.") from error
 
 
-def _context(report: Report, hide: Callable[[str], str], style: str) -> dict[str, Any]:
+def own(name: str) -> str:
+    """A template, style or script of ours."""
+    return (files("harness.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _context(report: Report, hide: Callable[[str], str]) -> dict[str, Any]:
     from markupsafe import Markup
 
     run = report.run
     pages = {name: page_of(hide(block.markdown)) for name, block in report.blocks}  # while the figures are drawn
     return {
         "version": __version__,
-        "style": Markup(style),
+        "style": Markup(own("report.css")),
         "title": hide(report.title),
         "summary": _hidden(report.summary, hide),
         "run": run,

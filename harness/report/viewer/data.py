@@ -12,6 +12,7 @@ from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
+from harness.report.summary import judged
 from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
 
@@ -133,7 +134,7 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
         "kind": verdict.kind.value,
         "answer": record.answer.value,
         "because": verdict.because,
-        "judged": f"{verdict} by rule {verdict.rule}, confidence {verdict.confidence}",
+        "judged": judged(record),
         "seconds": round(outcome.duration_s, 3),
         "limit": None if total.is_endless else round(total.seconds, 3),
         "steps": steps_of(record),

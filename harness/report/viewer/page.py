@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from contextlib import suppress
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__
@@ -13,6 +12,7 @@ from harness.core.verdict import Answer
 from harness.report.build import build
 from harness.report.compare import pairs
 from harness.report.facts import object_at
+from harness.report.render.html import own
 from harness.report.render.json import dump, hidden
 from harness.report.tried import verdict_counts
 from harness.report.viewer.data import of_run
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
     """The run as a page to look into; of a comparison both runs side by side."""
     summary, before = report.summary, report.before
-    runs = (
-        (before, build(report.run, report.findings.run_dir)) if before else (report,)
-    )  # each as its own report has it
+    after = build(report.run, report.findings.run_dir) if before else report  # each as its own report has it
+    runs = (before, after) if before else (after,)
     document = {
         "title": report.title,
         "verdict": summary.verdict,
@@ -71,26 +70,14 @@ def page(document: dict[str, Any]) -> str:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    own = files("harness.report") / "templates"
-    script = own.joinpath("viewer.js").read_text(encoding="utf-8")
-    style = own.joinpath("report.css").read_text(encoding="utf-8") + own.joinpath("viewer.css").read_text(
-        encoding="utf-8"
-    )
-    template = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True).from_string(
-        own.joinpath("viewer.html.j2").read_text(encoding="utf-8")
-    )
-    data = dump(document)
+    environment = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True)
+    script, style, data = own("viewer.js"), own("report.css") + own("viewer.css"), dump(document)
     for sign in "<>&":  # no parser of HTML finds the end of a script in it
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template.render(
-        version=__version__,
-        document=document,
-        data=Markup(data),
-        script=Markup(script),
-        style=Markup(style),
-        digest=digest,
-    )
+    inside = {"data": Markup(data), "script": Markup(script), "style": Markup(style)}
+    template = environment.from_string(own("viewer.html.j2"))
+    return template.render(version=__version__, document=document, digest=digest, **inside)
 
 
 _TITLE = "The runs in "
