@@ -92,9 +92,8 @@ def threads(evidence: Evidence) -> str:
         switches = thread.voluntary_switches + thread.involuntary_switches
         switched = switches - (old.voluntary_switches + old.involuntary_switches) if old else switches
         cpu_s = thread.cpu_s - old.cpu_s if old else thread.cpu_s
-        rows.append(
-            (thread.tid, md(thread.name), md(thread.state), code(thread.wchan or "-"), f"{cpu_s:.3f}", switched)
-        )
+        name, where = md(thread.name), code(thread.wchan or "-")
+        rows.append((thread.tid, name, md(thread.state), where, f"{cpu_s:.3f}", switched))
     head = ("thread", "name", "state", "waits in the kernel at", "CPU s", "switches")
     moved = f"**Between {code(first.id)} and {code(last.id)}:** {md(between(first, last))}."
     memory = f"Memory {size(last.rss_bytes)}, {count(last.children, 'other process')}."
@@ -186,10 +185,8 @@ def healthy(prediction: Prediction | None) -> str:
 
 def cleanup(done: Cleanup) -> str:
     """What was sent, what ended, what is left."""
-    signals = (
-        ", ".join(f"{name} to {count(n, 'process')} at {seconds(t_s)}" for t_s, name, n in done.signals)
-        or "no signal needed"
-    )
+    each = (f"{name} to {count(n, 'process')} at {seconds(t_s)}" for t_s, name, n in done.signals)
+    signals = ", ".join(each) or "no signal needed"
     if done.gone:
         return f"{signals}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
     survivors = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
@@ -215,16 +212,15 @@ def ranks(evidence: Evidence) -> str:
     places = sentences_of(ranks_of(evidence))
     head = ("rank", "steps done", "last mark", "silent for", "ended by itself")
     by_silence = sorted(evidence.ranks, key=lambda facts: (-facts.silence_s, facts.rank))
-    body = table(head, map(_row, by_silence), right=(0, 1, 3))
+    rows: list[tuple[object, ...]] = []
+    for facts in by_silence:
+        silent = seconds(facts.silence_s) if facts.ended_s is None else "-"
+        rows.append((facts.rank, facts.steps_done, _last(facts), silent, _ended(facts)))
+    body = table(head, rows, right=(0, 1, 3))
     if not places:  # of a rank that moved on, its stacks say where it was, not where it is
         return f"**Ranks,** the longest silence first:\n\n{body}"
     where = bullets(f"{md(sentence)}." for sentence in places)
     return f"**Ranks,** the odd one out first:\n\n{where}\n\n{body}"
-
-
-def _row(facts: RankFacts) -> tuple[object, ...]:
-    silent = seconds(facts.silence_s) if facts.ended_s is None else "-"
-    return (facts.rank, facts.steps_done, _last(facts), silent, _ended(facts))
 
 
 def _last(facts: RankFacts) -> str:

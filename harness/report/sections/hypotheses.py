@@ -117,11 +117,8 @@ def _of_pairs(findings: Findings) -> str:
         example = f"{_end(findings, one, pairs.axis)} and {_end(findings, other, pairs.axis)}"
         alike, different, incomparable = len(pairs.alike), len(pairs.different), len(pairs.incomparable)
         rows.append((code(pairs.axis), pairs.total, alike, different, incomparable, md(example)))
-    body = table(
-        ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example"),
-        rows,
-        right=(1, 2, 3, 4),
-    )
+    head = ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example")
+    body = table(head, rows, right=(1, 2, 3, 4))
     return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 

@@ -84,9 +84,8 @@ def _rows(findings: Findings, fit: ScalingFit) -> list[tuple[object, ...]]:
             rows.append((value, passes, seconds(median(times)), line))
         elif float(value) in predicted:
             least = at_least(times_beyond(value, times_by_value))
-            rows.append(
-                (value, "-", "-", f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})")
-            )
+            text = f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})"
+            rows.append((value, "-", "-", text))
     return rows
 
 

@@ -166,17 +166,9 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
         stacks = [_stack(thread, frames) for thread in threads if thread and thread.frames]
         if not stacks:
             continue
-        profiles.append(
-            {
-                "type": "sampled",
-                "name": f"{name}: rank {rank}, process {pid}",
-                "unit": "none",
-                "startValue": 0,
-                "endValue": len(stacks),
-                "samples": stacks,
-                "weights": [1] * len(stacks),
-            }
-        )
+        about = {"type": "sampled", "name": f"{name}: rank {rank}, process {pid}", "unit": "none"}
+        weights = {"startValue": 0, "endValue": len(stacks), "samples": stacks, "weights": [1] * len(stacks)}
+        profiles.append(about | weights)
     return profiles
 
 
