@@ -18,7 +18,7 @@ from harness.core.point import Point
 from harness.core.ports import Block
 from harness.core.record import Run
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction
-from harness.core.verdict import Kind
+from harness.core.verdict import Answer, Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
 from harness.report.claims import lint
@@ -173,6 +173,13 @@ def test_the_failure_sought_comes_first_then_the_others(make_run):
         (8, "HANG (deadlock)"),
         (6, "UNRESOLVED"),
     ]
+
+
+def test_a_trial_that_did_not_show_the_failure_sought_is_in_no_group_with_those_that_did(make_run):
+    run, _ = make_run("all_fail")
+    once, again = run.records
+    run = dataclasses.replace(run, records=(once, dataclasses.replace(again, answer=Answer.UNRESOLVED)))
+    assert [(g.value, g.is_bad, len(g)) for g in Findings(run=run).groups] == [(1, True, 1), (1, False, 1)]
 
 
 def test_requested_against_effective_names_what_differs(make_run, parts):

@@ -134,6 +134,7 @@ def test_names_are_hidden_and_no_script_but_ours_may_run(make_run):
     page = render(build(dataclasses.replace(run, spec=spec), run_dir), hide=Hider(["ada"]).text)
 
     assert "<script>alert" not in page
+    assert page.count("</script") == 2
     assert "ada@example.org" not in page
     assert "/home/ada" not in page
     assert "</script><script>alert" in data_of(page)["title"]
