@@ -27,14 +27,13 @@ from harness.plan.leases import Leases
 from harness.plan.predict_cell import guess_cell, predict_cell
 from harness.plan.queue import Queue
 from harness.plan.starts import Starts
+from harness.replay import beyond, hearing_of
 from harness.search.along import Along
 from harness.search.cell_status import cell_status, in_force
 from harness.search.controls import next_control, with_controls
-from harness.search.hearing import Hearing
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
 from harness.search.scaling import fits_along, scaling_of
-from harness.search.strategies import strategy_of
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.store.run_store import read_evidence
 
@@ -103,7 +102,11 @@ class Campaign:
         self.oracle = Oracle(self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()))
         self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
         self.planner = CellPlanner(
-            self.spec, target=parts.target, code=store.code, machine=store.machine.fingerprint, trees=trees
+            self.spec,
+            target=parts.target,
+            code=store.identity.code,
+            machine=store.identity.machine.fingerprint,
+            trees=trees,
         )
         self.lanes = Lanes(
             attempts=self.attempts,
@@ -115,7 +118,7 @@ class Campaign:
         # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
         leased = parts.elsewhere is None
         self.queue = Queue(
-            Leases(gpus=len(gpus), cpus=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
+            Leases(gpus=len(gpus), slots=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
         )
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier, self.starts = Earlier(), Starts()
@@ -166,7 +169,9 @@ class Campaign:
         if answer.boundary is not None:
             answer = replace(answer, boundary=self._with_controls(answer.boundary, records))
         commands = own_commands(self.spec, answer, records) if self.matrix.command else ()
-        return replace(answer, notes=(*answer.notes, *not_followed(records)), commands=commands)
+        may_set = bool(self.matrix.command) and not self.spec.file
+        others = not_followed(records, space=space, causes=answer.causes, may_set=may_set)
+        return replace(answer, notes=(*answer.notes, *others), commands=commands)
 
     def _with_controls(self, boundary: Boundary, records: Sequence[TrialRecord]) -> Boundary:
         """``boundary`` with how time and memory grow along its axis, and with what its controls showed."""
@@ -194,7 +199,7 @@ class Campaign:
         earlier = earlier_trials(
             self.store.run_dir,
             question=self.spec,
-            machine=self.store.machine,
+            machine=self.store.identity.machine,
             like=lambda record: self.planner.again(record.trial),
         )
         if not self.spec.reuse or self.store.facts() or self.store.undone():
@@ -224,9 +229,8 @@ class Campaign:
 
     def _begin_beyond(self, reused: Sequence[TrialRecord]) -> None:
         """A fresh search whose limits are for what comes on top of ``reused``."""
-        effort = self.matrix.effort.beyond(record.outcome.duration_s for record in reused)
-        self.search = strategy_of(replace(self.spec, matrix=replace(self.matrix, effort=effort)))
-        self.hearing = Hearing(self.search, infra_retries=self.matrix.infra_retries)
+        self.hearing = hearing_of(beyond(self.spec, reused))
+        self.search = self.hearing.search
 
     def _search(self) -> None:
         self.store.add_plan(self.search.estimate())

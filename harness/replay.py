@@ -67,10 +67,10 @@ def replay(run_dir: Path) -> Replayed:
         StoreError: it is not a run directory, or its journal cannot be read.
     """
     history = History.read(run_dir)
-    question = _beyond(history.asked, history.reused())
+    question = beyond(history.asked, history.reused())
     lines, _ = read_lines(run_dir)
-    played = Replayed(search=strategy_of(question))
-    hearing = _hearing(question, played.search)
+    hearing = hearing_of(question)
+    played = Replayed(search=hearing.search)
     for line in lines:
         match line.event:
             case "header" if "allowance" in line.data:
@@ -92,8 +92,8 @@ def replay(run_dir: Path) -> Replayed:
 
 def _anew(played: Replayed, question: CampaignSpec) -> Hearing:
     """A fresh search for ``question`` that has heard the facts so far."""
-    played.search = strategy_of(question)
-    hearing = _hearing(question, played.search)
+    hearing = hearing_of(question)
+    played.search = hearing.search
     for fact in played.facts:
         hearing.hear(fact)
     return hearing
@@ -101,20 +101,21 @@ def _anew(played: Replayed, question: CampaignSpec) -> Hearing:
 
 def foreseen(question: CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:
     """What ``question`` is expected to cost on top of ``counted``, which earlier runs have paid for."""
-    search = strategy_of(_beyond(question, counted))
-    hearing = _hearing(question, search)
+    hearing = hearing_of(beyond(question, counted))
     for record in counted:
         hearing.hear(record)
-    return search.estimate()
+    return hearing.search.estimate()
 
 
-def _beyond(question: CampaignSpec, reused: Sequence[TrialRecord]) -> CampaignSpec:
+def beyond(question: CampaignSpec, reused: Sequence[TrialRecord]) -> CampaignSpec:
+    """``question`` with limits for what comes on top of ``reused``."""
     effort = question.matrix.effort.beyond(record.outcome.duration_s for record in reused)
     return replace(question, matrix=replace(question.matrix, effort=effort))
 
 
-def _hearing(question: CampaignSpec, search: Search) -> Hearing:
-    return Hearing(search, infra_retries=question.matrix.infra_retries)
+def hearing_of(question: CampaignSpec) -> Hearing:
+    """A fresh search for ``question``, ready to be told what happened."""
+    return Hearing(strategy_of(question), infra_retries=question.matrix.infra_retries)
 
 
 def _fact(event: str, data: dict[str, Any]) -> TrialRecord | Override:

@@ -45,9 +45,6 @@ CONSEQUENCE = re.compile(
 RANK_LOST = "RankLost"
 """Our own trainer's word for the same."""
 
-LAUNCHER = re.compile(r"(?:[IWEF]\d{4} \S+ +\d+ |[A-Z]+:)torch[./]distributed[./](?:elastic|run)\b")
-"""How a line begins that torch's launcher prints; behind the one that names an exit status it only says so again."""
-
 _TELLING = re.compile(r"Parameter (?:at index|indices which did not receive).*?(?= This means|\n|$)")
 """The sentence that names the parameter, which torch puts last."""
 
@@ -73,17 +70,6 @@ def first_line(text: str | None) -> str:
         if line.strip():
             return line.strip()[:200]
     return ""
-
-
-def before_launcher(text: str) -> list[str]:
-    """The lines of what a program printed, without those of torch's launcher and its closing report of who failed."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if not LAUNCHER.match(line):
-            lines.append(line)
-        elif "failed (exitcode" in line:
-            break
-    return lines
 
 
 def headline(message: str | None) -> str:

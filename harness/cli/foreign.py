@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -91,7 +91,7 @@ def command_line() -> tuple[str, ...]:
     return redact_argv(("nsa-harness", *sys.argv[1:]))
 
 
-def settings_of(command: Sequence[str], options: Mapping[str, object]) -> dict[str, Value]:
+def settings_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Value]:
     """The settings of a command line and of the options ``--steps``, ``--progress``, ``--progress-file`` and ``--set``.
 
     Raises:
@@ -108,37 +108,32 @@ def settings_of(command: Sequence[str], options: Mapping[str, object]) -> dict[s
     return plain | {f"args.{name}": value for name, value in pairs(options["values"]).items()}
 
 
-def pattern(text: object, *, option: str) -> str | None:
+def pattern(text: str | None, *, option: str) -> str | None:
     """``text`` when it is a regular expression, None when it is not given; SpecError with the reason otherwise."""
-    if text is None:
-        return None
     try:
-        re.compile(str(text))
+        re.compile(text or "")
     except re.error as error:
-        raise SpecError(f"{option} {str(text)!r} is no regular expression: {error}") from error
-    return str(text)
+        raise SpecError(f"{option} {text!r} is no regular expression: {error}") from error
+    return text
 
 
-def patterns(texts: object, *, option: str) -> tuple[str, ...]:
+def patterns(texts: Sequence[str], *, option: str) -> tuple[str, ...]:
     """All of ``texts``, each checked."""
-    checked: list[str] = []
-    for text in _many(texts):
-        expression = pattern(text, option=option)
-        if expression is not None:
-            checked.append(expression)
-    return tuple(checked)
+    for text in texts:
+        pattern(text, option=option)
+    return tuple(texts)
 
 
-def pairs(assignments: object) -> dict[str, Value]:
+def pairs(assignments: Iterable[tuple[str, str]]) -> dict[str, Value]:
     """``--set`` options: numbers become numbers, all else stays text; what looks like a secret is shown nowhere."""
-    entries = tuple(_pairs(assignments))
+    entries = tuple(assignments)
     remember(secret_settings(entries))
     return {name: value_of(text) for name, text in entries}
 
 
-def variables(assignments: object) -> tuple[tuple[str, str], ...]:
+def variables(assignments: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """``--env`` options; what looks like a secret among them is shown and written nowhere."""
-    entries = tuple(_pairs(assignments))
+    entries = tuple(assignments)
     remember(secrets(entries))
     return entries
 
@@ -149,12 +144,6 @@ def value_of(text: str) -> Value:
         if re.fullmatch(r"[+-]?(\d+|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)", text) and (kind is float or text.isdigit()):
             return kind(text)
     return text
-
-
-def _pairs(assignments: object) -> Iterable[tuple[str, str]]:
-    for pair in map(_many, _many(assignments)):
-        if len(pair) == 2:
-            yield str(pair[0]), str(pair[1])
 
 
 def _many(value: object) -> tuple[object, ...]:

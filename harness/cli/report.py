@@ -18,7 +18,7 @@ from harness.cli.options import RUNS
 from harness.report.forms import FORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from harness.report.apart import Draw
     from harness.settings import Settings
@@ -201,37 +201,50 @@ def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Dra
 
 def _look_into(where: Path, name: str | None, options: Mapping[str, Any]) -> None:
     """The page to look into a run with, or its traces: printed, or written where it was asked for."""
+    from harness.report.viewer.page import is_page
     from harness.report.write import compared, form
     from harness.store import layout
     from harness.store.run_store import find_run, read_run
 
     directory = find_run(where, name)
     hide = _hidden(options["hide"])
+    folder = _folder_of(where, name) or directory
+    beside = None
+    if options["viewer"]:
+        beside = layout.viewer(folder)
+        if options["compare"]:
+            beside = folder / f"compared-with-{Path(str(options['compare'])).name}.html"
+        _keep(beside, options, is_ours=is_page, by="--viewer")
     chosen = "viewer" if options["viewer"] else options["form"]
     if options["compare"]:
         text = compared(find_run(where, options["compare"]), directory, chosen, hide=hide)
     else:
         text = form(read_run(directory), directory, chosen, hide=hide)
-    folder = _folder_of(where, name) or directory
-    beside = layout.viewer(folder)
-    if options["compare"]:
-        beside = folder / f"compared-with-{Path(str(options['compare'])).name}.html"
-    _deliver(text, beside if options["viewer"] else None, options)
+    _deliver(text, beside, options)
 
 
 def _index(folder: Path, options: Mapping[str, Any]) -> None:
-    from harness.core.errors import NoRunError, NotOursError
+    from harness.core.errors import NoRunError
     from harness.report.viewer.page import index, is_index
     from harness.report.write import hider_of
 
     if not folder.is_dir():
         raise NoRunError(f"{folder}: no folder with runs in it")
     beside = folder / "index.html"
-    if not options["output"] and beside.exists() and not is_index(beside):
-        raise NotOursError(
-            f"{beside} is there already and was not made by nsa-harness report --index: it stays as it is."
-        )
+    _keep(beside, options, is_ours=is_index, by="--index")
     _deliver(index(folder, hide=hider_of(_hidden(options["hide"])).text), beside, options)
+
+
+def _keep(beside: Path, options: Mapping[str, Any], *, is_ours: Callable[[Path], bool], by: str) -> None:
+    """Refuse to replace a file that nobody named and that ``report`` with ``by`` did not make.
+
+    Raises:
+        NotOursError: ``beside`` is such a file, and no other was asked for.
+    """
+    from harness.core.errors import NotOursError
+
+    if not options["output"] and beside.exists() and not is_ours(beside):
+        raise NotOursError(f"{beside} is there already and was not made by nsa-harness report {by}: it stays as it is.")
 
 
 def _deliver(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:

@@ -77,25 +77,19 @@ def _specimen(rows: Sequence[JudgedSpecimen]) -> list[str]:
     return lines
 
 
+def _row(*columns: object) -> str:
+    return LAYOUT.format(*(NOTHING if column is None else column for column in columns)).rstrip()
+
+
 def _expected(specimen: Specimen, *, slowest_s: float | None, score: str) -> str:
+    after = None if slowest_s is None else f"{slowest_s:.1f}"
     rank, phase = specimen.verdict_rank, specimen.verdict_phase
-    return LAYOUT.format(
-        specimen.name,
-        "/".join(specimen.kinds),
-        specimen.cause or NOTHING,
-        NOTHING if rank is None else rank,
-        phase or NOTHING,
-        NOTHING if slowest_s is None else f"{slowest_s:.1f}",
-        score,
-    )
+    return _row(specimen.name, "/".join(specimen.kinds), specimen.cause or None, rank, phase or None, after, score)
 
 
 def _got(verdict: Verdict, *, times: int) -> str:
-    rank, phase = verdict.rank, verdict.phase
     got = "  got" if times == 1 else f"  got, {times} times"
-    return LAYOUT.format(
-        got, verdict.kind, verdict.cause or NOTHING, NOTHING if rank is None else rank, phase or NOTHING, "", ""
-    ).rstrip()
+    return _row(got, verdict.kind, verdict.cause or None, verdict.rank, verdict.phase or None, "", "")
 
 
 def _distinct(rows: Sequence[JudgedSpecimen]) -> list[tuple[Verdict, int]]:

@@ -128,8 +128,8 @@ def _look(
 
     trial = foreign_trial(
         " ".join(redact_argv(shlex.split(subject.command or subject.name))),
-        code=store.code,
-        machine=store.machine.fingerprint,
+        code=store.identity.code,
+        machine=store.identity.machine.fingerprint,
         why="the job is not ours to end",
         repeat=repeat,
     )

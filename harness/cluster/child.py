@@ -8,12 +8,10 @@ that would be unsafe.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from harness.settings import surroundings
 
@@ -31,58 +29,71 @@ if os.getppid() == int(sys.argv[1]):
 """The client gets SIGTERM when this process dies, however it does."""
 
 
-class ChildPlacement:
-    """What the client ``argv`` holds; it writes one of ``pending`` while it waits. See ``core.ports.Placement``."""
+class Processes:
+    """Processes of this machine that are agents, or hold some: what they write, whether they run, and their end."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], name: str, pending: Sequence[str]) -> None:
-        self.name, self.pending = name, pending
+    def __init__(self) -> None:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
-        self.client = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", DIE_WITH_US, str(os.getpid()), *argv],
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> None:
+        """Begin one more, with ``env`` on top of what we were started with; OSError where that cannot be."""
+        process = subprocess.Popen(
+            list(argv),
             env={**dict(surroundings()), **env},
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,
         )
+        self.processes.append(process)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether one of them still runs."""
+        return any(process.poll() is None for process in self.processes)
+
+    @property
+    def last_line(self) -> str:
+        """The last line in the log that says something; empty without one."""
+        if self.log.closed:
+            return ""
+        self.log.seek(0)
+        lines = list(filter(str.strip, self.log.read().decode(errors="replace").splitlines()))
+        return lines[-1] if lines else ""
+
+    def stop(self) -> None:
+        """End all that still run, and with them what they hold."""
+        if self.log.closed:
+            return
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.log.close()
+
+
+class ChildPlacement(Processes):
+    """What the client ``argv`` holds; it writes one of ``pending`` while it waits. See ``core.ports.Placement``."""
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], name: str, pending: Sequence[str]) -> None:
+        super().__init__()
+        self.name, self.pending = name, pending
+        self.start([sys.executable, "-I", "-S", "-c", DIE_WITH_US, str(os.getpid()), *argv], env=env)
 
     def waits_for(self) -> str:
         """The client's last word while it waits for its turn."""
-        lines = self._lines()
-        is_pending = lines and any(word in lines[-1] for word in self.pending)
-        return lines[-1].removeprefix(f"{self.name}: ") if is_pending and self.client.poll() is None else ""
+        last = self.last_line
+        is_pending = any(word in last for word in self.pending)
+        return last.removeprefix(f"{self.name}: ") if is_pending and self.is_running else ""
 
     def over(self) -> str:
         """How the client ended, with its last line."""
-        if self.client.poll() is None:
+        if self.is_running:
             return ""
-        lines = self._lines()
-        last = lines[-1].removeprefix(f"{self.name}: ") if lines else ""
-        return f"{self.name} ended with {self.client.returncode}{f': {last}' if last else ''}"
-
-    def stop(self) -> None:
-        """End the client, and with it what it holds."""
-        if self.log.closed:
-            return
-        with suppress(ProcessLookupError):
-            self.client.send_signal(signal.SIGTERM)
-        ended(self.client)
-        self.log.close()
-
-    def _lines(self) -> list[str]:
-        return [] if self.log.closed else written_lines(self.log)
-
-
-def written_lines(log: IO[bytes]) -> list[str]:
-    """The lines in ``log`` that say something."""
-    log.seek(0)
-    return list(filter(str.strip, log.read().decode(errors="replace").splitlines()))
-
-
-def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process that was asked to end; kill it if that takes too long."""
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        last = self.last_line.removeprefix(f"{self.name}: ")
+        return f"{self.name} ended with {self.processes[0].returncode}{f': {last}' if last else ''}"

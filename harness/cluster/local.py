@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from typing import TYPE_CHECKING
 
-from harness.cluster.child import ended, written_lines
+from harness.cluster.child import Processes
 from harness.cluster.wire import ORDER
 from harness.core.errors import LaunchError
-from harness.settings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,24 +35,14 @@ class LocalEngine:
         return argv
 
 
-class LocalPlacement:
+class LocalPlacement(Processes):
     """Processes of this machine. See :class:`harness.core.ports.Placement`."""
 
     def __init__(self, commands: Sequence[Sequence[str]], *, env: Mapping[str, str]) -> None:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop()
-        self.processes: list[subprocess.Popen[bytes]] = []
+        super().__init__()
         try:
             for number, argv in enumerate(commands):
-                self.processes.append(
-                    subprocess.Popen(
-                        list(argv),
-                        env={**dict(surroundings()), **env, ORDER: str(number)},
-                        stdin=subprocess.DEVNULL,
-                        stdout=self.log,
-                        stderr=self.log,
-                        start_new_session=True,
-                    )
-                )
+                self.start(argv, env={**env, ORDER: str(number)})
         except OSError as error:
             self.stop()
             raise LaunchError(f"an agent cannot be started: {error}") from error
@@ -66,17 +53,6 @@ class LocalPlacement:
 
     def over(self) -> str:
         """Why none runs any more, by the last line that they wrote."""
-        if self.log.closed or any(process.poll() is None for process in self.processes):
+        if self.log.closed or self.is_running:
             return ""
-        lines = written_lines(self.log)
-        return f"the agents have ended{f': {lines[-1]}' if lines else ''}"
-
-    def stop(self) -> None:
-        """End all that still run."""
-        if self.log.closed:
-            return
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            ended(process)
-        self.log.close()
+        return f"the agents have ended{f': {self.last_line}' if self.last_line else ''}"

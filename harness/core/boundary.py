@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
+from harness.core.fit import medians
 from harness.core.point import Value
 
 MOST = 0.5
@@ -56,6 +58,15 @@ class RateBand:
     high: float
 
 
+@cache
+def _shows_growth(points: tuple[tuple[float, float], ...]) -> bool:
+    """Whether the law that predicts best shows growth through ``points``."""
+    from harness.core.laws import growth
+
+    grown = growth(medians(points))
+    return grown is not None and grown.is_shown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFit:
     """What passed trials cost against the axis: ``quantity = intercept + slope * value`` by least squares.
@@ -94,8 +105,13 @@ class ScalingFit:
 
     @property
     def is_growth(self) -> bool:
-        """Whether the points show growth: the interval of the slope, or of the law that is named, is above zero."""
-        return len(self.sizes) >= LEAST_FOR_GROWTH and (self.slope_low > 0 or self.law not in ("", "n"))
+        """Whether the points show growth: the interval of the slope, or of the law that is named, is above zero.
+
+        That of the law is worked out from the points: earlier versions named one whether growth shows or not.
+        """
+        if len(self.sizes) < LEAST_FOR_GROWTH or self.slope_low > 0:
+            return len(self.sizes) >= LEAST_FOR_GROWTH
+        return self.law not in ("", "n") and _shows_growth(self.points)
 
     @property
     def may_grow(self) -> bool:

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.procfs import Files, bits_of
-from harness.reading.waits import LETS_NOBODY_ON, OWN_SERVICE, SIGNAL_CALLS
+from harness.reading.waits import BEGINS, LETS_NOBODY_ON, OWN_SERVICE, SIGNAL_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -110,6 +110,8 @@ class Ends:
             return self._futex(pid, call)
         if name in ("wait4", "waitid"):
             return self._child(pid, call)
+        if name in BEGINS:
+            return self._newborn(pid, name)
         if name in ("flock", "fcntl"):
             return self._lock(pid, first)
         if name in TRANSFERS:
@@ -194,6 +196,14 @@ class Ends:
         if kind == _P_PID and target in children:
             return End(call.name, f"child {target}", (target,), outside=False)
         return End(call.name, "any child", children, outside=False)
+
+    def _newborn(self, pid: int, name: str) -> End:
+        """A process that runs in its parent's memory, and its place, until it begins a program or ends."""
+        started = {child: stat for child in self._children(pid) if (stat := self._files.stat(f"{child}")) is not None}
+        if not started:
+            return End(name)
+        newborn = max(started, key=lambda child: int(started[child][19]))
+        return End(name, f"child {newborn} to begin its program", (newborn,), outside=False)
 
     def _children(self, pid: int) -> tuple[int, ...]:
         return tuple(sorted(child for child, parent in self._parents.items() if parent == pid))

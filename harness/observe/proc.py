@@ -12,7 +12,7 @@ from harness.observe.ends import End
 from harness.observe.job import read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
-from harness.reading.waits import CPU_LIMIT, OURS, TIMER, sleeps
+from harness.reading.waits import CPU_LIMIT, LISTENS, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,10 +201,11 @@ class Proc(Files):
         end = End(call.name if call is not None and asleep else "")
         timed = call.timed if call is not None else None
         library = ""
-        if call is not None and ends is not None and asleep and not timed:
-            end = ends.of(pid, call)
-        elif call is not None and ends is not None and asleep and tid != pid:
-            library = ends.library(pid, call)
+        if call is not None and ends is not None and asleep:
+            if not timed:
+                end = ends.of(pid, call)
+            if tid != pid and (timed or call.name in LISTENS):
+                library = ends.library(pid, call)
         return ThreadState(
             tid=tid,
             name=name.strip(),

@@ -110,6 +110,8 @@ class Ranks:
             started = row.get("started")
             self._claim(rank, (int(row["pid"]), None if started is None else int(started)))
             self.world = max(self.world, int(row.get("world", 0)), len({*self._claims.values(), *self.pids}))
+        elif row["event"] == "world":
+            self.world = max(self.world, int(row["world"]))
         elif row["event"] == "gives_up":
             self.limits_s.setdefault(rank, set()).add(float(row["seconds"]))
         elif row["event"] == "ended":

@@ -1,10 +1,10 @@
-"""Leases: which waiting trials may start now, on which GPUs and how many CPU slots. Pure; the widest first."""
+"""Leases: which waiting trials may start now, and on which GPUs. Pure; the widest first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.core.errors import LaunchError, SpecError
+from harness.core.errors import LaunchError
 
 PATIENCE = 16
 """Later trials that may start before an earlier one; then nothing starts before it does."""
@@ -16,7 +16,6 @@ class Demand:
 
     id: int
     gpus: int = 0
-    cpus: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +27,16 @@ class Lease:
 
 
 class Leases:
-    """Gives GPUs and CPU slots to waiting trials.
+    """Gives GPUs, and one of ``slots`` each, to waiting trials.
 
     The widest trial is served first, the oldest of equals. While it does not fit, what it waits for is reserved: the
-    GPUs of those running trials that began first, and as many free ones as it then still lacks. Narrower trials may
-    use the rest. A trial that :data:`PATIENCE` later ones have overtaken is served before all others, so that every
-    one is served in the end, whatever else arrives.
+    GPUs of those running trials that began first, as many free ones as it then still lacks, and a slot. Narrower
+    trials may use the rest. A trial that :data:`PATIENCE` later ones have overtaken is served before all others, so
+    that every one is served in the end, whatever else arrives.
     """
 
-    def __init__(self, *, gpus: int, cpus: int) -> None:
-        self.n_gpus, self.n_cpus = gpus, cpus
+    def __init__(self, *, gpus: int, slots: int) -> None:
+        self.n_gpus, self.n_slots = gpus, slots
         self._waiting: dict[int, Demand] = {}
         self._overtaken: dict[int, int] = {}
         self._running: list[Lease] = []
@@ -57,12 +56,9 @@ class Leases:
 
         Raises:
             LaunchError: it needs more GPUs than there are.
-            SpecError: it needs more CPU slots than were given.
         """
         if need.gpus > self.n_gpus:
             raise LaunchError(f"a cell needs {need.gpus} GPUs, but {self.n_gpus} are visible here (resources: gpus)")
-        if need.cpus > self.n_cpus:
-            raise SpecError(f"a cell needs {need.cpus} CPU slots, but there are {self.n_cpus}; raise --jobs")
         self._waiting[need.id] = need
         self._overtaken[need.id] = 0
 
@@ -86,29 +82,27 @@ class Leases:
         self._running.remove(lease)
 
     def _next(self) -> Lease | None:
-        gpus, cpus = set(range(self.n_gpus)), self.n_cpus
+        gpus, slots = set(range(self.n_gpus)), self.n_slots - len(self._running)
         for lease in self._running:
             gpus.difference_update(lease.gpus)
-            cpus -= lease.need.cpus
         free = sorted(gpus)
         is_reserved = False
         for need in self._in_order():
-            fits = need.gpus <= len(free) and need.cpus <= cpus
-            if fits:
+            if slots > 0 and need.gpus <= len(free):
                 return Lease(need=need, gpus=tuple(free[: need.gpus]))
             if self._overtaken[need.id] >= PATIENCE:
                 return None
             if not is_reserved:
                 is_reserved = True
                 free = free[self._reserved_gpus(need, len(free)) :]
-                cpus -= self._reserved_cpus(need, cpus)
+                slots -= 1
         return None
 
     def _in_order(self) -> list[Demand]:
-        def rank(need: Demand) -> tuple[bool, int, int, int]:
+        def rank(need: Demand) -> tuple[bool, int, int]:
             if self._overtaken[need.id] >= PATIENCE:
-                return (False, 0, 0, need.id)
-            return (True, -need.gpus, -need.cpus, need.id)
+                return (False, 0, need.id)
+            return (True, -need.gpus, need.id)
 
         return sorted(self._waiting.values(), key=rank)
 
@@ -120,11 +114,3 @@ class Leases:
                 break
             coming += len(lease.gpus)
         return max(need.gpus - coming, 0)
-
-    def _reserved_cpus(self, need: Demand, cpus: int) -> int:
-        coming = 0
-        for lease in self._running:
-            if coming + cpus >= need.cpus:
-                break
-            coming += lease.need.cpus
-        return max(need.cpus - coming, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ NO_TRAFFIC = 2
 
 LOW_POWER = 0.35
 """Share of its power limit up to which a GPU counts as working on nothing: a spinning H200 draws 123 W of 700."""
+
+SPIN_S = 2.5
+"""Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
 
 IDLE = 30
 """Percent of utilisation below which a GPU waits for its host; a token loop on an H200 reads 0 to 24."""
@@ -53,8 +56,14 @@ class GpuView:
 
     @property
     def occupied_by_nothing(self) -> bool:
-        """Whether a kernel of theirs was resident all the time that moved no memory and drew no power."""
-        return not self.is_shared and self._is_full_and_rests
+        """Whether a kernel of theirs was resident all the time that moved no memory and drew no power.
+
+        Where others computed on it in between, of the time since then: before, its figures were theirs as well.
+        """
+        alone = self.alone
+        if len(alone.samples) < len(self.samples) and alone.seconds < SPIN_S:
+            return False
+        return alone._is_full_and_rests
 
     @property
     def _is_full_and_rests(self) -> bool:
@@ -78,18 +87,20 @@ class GpuView:
         return [s.power_w / s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w]
 
     @property
-    def is_shared(self) -> bool:
-        """Whether other processes compute on it, or may: then its numbers are theirs as well."""
-        for sample in self.samples:
-            for process in sample.processes:
-                if process.pid not in self.pids and _may_compute(process, sample):
-                    return True
-        return False
+    def alone(self) -> GpuView:
+        """The card since other processes computed on it, or may have; no sample where they do to the end."""
+        begin = len(self.samples)
+        while begin and not self._others_compute(self.samples[begin - 1]):
+            begin -= 1
+        return replace(self, samples=self.samples[begin:])
+
+    def _others_compute(self, sample: GpuSample) -> bool:
+        return any(process.pid not in self.pids and _may_compute(process, sample) for process in sample.processes)
 
     @property
     def seconds(self) -> float:
-        """From the first sample to the last."""
-        return self.samples[-1].t_s - self.samples[0].t_s
+        """From the first sample to the last; none without two."""
+        return 0.0 if not self.samples else self.samples[-1].t_s - self.samples[0].t_s
 
     @property
     def tells_power(self) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, is_service, own_frame, python_frames
-from harness.reading.gpus import Gpus
+from harness.reading.gpus import SPIN_S, Gpus
 from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
     from harness.core.devices import CollectiveState
     from harness.core.evidence import Evidence, RankFacts
-
-
-SPIN_S = 2.5
-"""Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
 
 
 GLOO = ("gloo_", "pt_gloo")

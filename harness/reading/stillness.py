@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import is_service, is_stdlib, package, python_frames
-from harness.reading.waits import waits_for_a_thread
+from harness.reading.waits import listens_for_peers, waits_for_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -390,9 +390,10 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     """The threads of one process whose waking says nothing about the program.
 
     By name; or because they poll with a time limit, use next to no CPU, and no sample has seen them in Python; or
-    because all the Python that they run is the standard library's and that of a package which the main thread is not
-    in: a progress bar's monitor has nothing to do with the lock that training waits for; or because by their source
-    they merely look on, and for ever where somebody waits for the end of a thread. Without a sample of a source that
+    because they are NCCL's and listen for the job's other ranks; or because all the Python that they run is the
+    standard library's and that of a package which the main thread is not in: a progress bar's monitor has nothing to
+    do with the lock that training waits for; or because by their source they merely look on, and for ever where
+    somebody waits for the end of a thread. Without a sample of a source that
     sees every thread, only names count.
     """
     pid = looks[-1].pid if looks else 0
@@ -420,7 +421,7 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     for tid, history in states.items():
         own = stacks.get(tid)
         if own is None:
-            is_behind = _only_polls(history)
+            is_behind = _only_polls(history) or all(listens_for_peers(thread) for _, thread in history)
         else:
             looks_on = tid in onlookers and _idle(history)
             is_behind = looks_on or all(map(is_service, own)) or _housekeeping(own, mains, history)

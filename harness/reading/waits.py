@@ -89,12 +89,17 @@ def _calls(text: str) -> frozenset[str]:
 OWN_SERVICE = "accept-own"
 """In place of the call of a thread that waits for connections at an address which the program alone knows, unless it
 gave that to somebody outside."""
+BEGINS = frozenset({"vfork", "clone", "clone3"})
+"""The calls of a thread that makes a process and waits, uninterruptible, until that begins its program (vfork)."""
+LISTENS = frozenset({"accept", "accept4", OWN_SERVICE})
+"""The calls of a thread that waits for connections."""
 
 
 ROWS = (
     Row(what="another machine's file system", cause="blocked-io", ender=Ender.MACHINE, kernel=r"rpc_|nfs|ceph|cifs|smb2?_"),
     Row(what="a file system that a program serves", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"request_wait_answer|p9_client"),
     Row(what="a child", cause="waiting-for-child", ender=Ender.UNKNOWN, kernel=r"^(do_wait|kernel_wait4)$", calls=_calls("wait4 waitid"), shared=True),
+    Row(what="a child to begin its program", cause="waiting-for-child", ender=Ender.UNKNOWN, calls=BEGINS, shared=True),
     Row(what="a lock on a file", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"lock_inode_wait|posix_lock|flock", calls=_calls("flock fcntl"), shared=True),
     Row(what="a lock that processes share", cause="deadlock", ender=Ender.UNKNOWN, calls=_calls("futex-shared"), shared=True),
     Row(what="room in a pipe", cause="blocked-pipe", ender=Ender.PROGRAM, kernel=r"pipe_write", calls=_calls("pipe-write"), shared=True),
@@ -290,7 +295,8 @@ def wait_of(thread: ThreadState) -> Wait | None:
     row = _row(thread.wchan, thread.call, looked_at=thread.outside is not None)
     if thread.timed and row.cause != "waiting-for-child":
         return Wait(cause="timed-wait", what="a time limit", enders=frozenset({Ender.TIMER}), holders=thread.holders)
-    if thread.state == "D" and row.ender not in (Ender.MACHINE, Ender.PROGRAM):
+    by_child = row.calls == BEGINS and thread.holders
+    if thread.state == "D" and row.ender not in (Ender.MACHINE, Ender.PROGRAM) and not by_child:
         return Wait(cause="uninterruptible-io", what="a device", enders=frozenset({Ender.DEVICE}))
     enders = {row.ender}
     if thread.timed is None and row.ender is Ender.PROCESS:
@@ -328,6 +334,11 @@ the interpreter, whose threads are seen to run Python when they do."""
 def may_call_back(thread: ThreadState) -> bool:
     """Whether a thread that wakes by itself is of a library that may hand something on to the program's Python."""
     return bool(thread.library) and _CALLS_NOBODY.search(thread.library) is None
+
+
+def listens_for_peers(thread: ThreadState) -> bool:
+    """Whether a thread of such a library waits for a connection, which only the job's other ranks make: NCCL's root."""
+    return thread.call in LISTENS and _CALLS_NOBODY.match(thread.library) is not None
 
 
 def asks_again(stack: ThreadStack, *, woke: bool) -> bool:

@@ -24,6 +24,7 @@ from harness.report.words import at, per_step
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.record import Run, TrialRecord
+    from harness.core.verdict import Verdict
     from harness.report.findings import Findings
 
 
@@ -48,7 +49,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     if is_open and run.directory:
         return (go_on(findings),)
     if findings.is_line:
-        return next_along(findings)
+        return next_along(findings, place=place)
     instead = instead_of_slow(findings)  # it was seen to pass, and costs nothing more
     steps = [
         _put_right(findings),
@@ -82,7 +83,7 @@ def never_started(run: Run, record: TrialRecord) -> NextStep | None:
     return NextStep(text=f"Put right what keeps it from starting ({why}), then run it again.", command=run.argv)
 
 
-def next_along(findings: Findings) -> tuple[NextStep, ...]:
+def next_along(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     """What would decide most for a threshold search, first."""
     run = findings.run
     boundary = run.boundary
@@ -90,14 +91,14 @@ def next_along(findings: Findings) -> tuple[NextStep, ...]:
         return (NextStep(text="Ask again.", command=run.argv),)
     # A question that was typed about our own trainer can be asked again with other settings of it.
     ours = run.spec.matrix.target == "nsa" and not run.spec.file
-    return tuple(filter(None, [_put_right(findings), *_for(findings, boundary, ours=ours)]))
+    return tuple(filter(None, [_put_right(findings), *_for(findings, boundary, place=place, ours=ours)]))
 
 
-def _for(findings: Findings, boundary: Boundary, *, ours: bool) -> list[NextStep | None]:
+def _for(findings: Findings, boundary: Boundary, *, place: str, ours: bool) -> list[NextStep | None]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
-                *_look(findings),
+                *_look(findings, place),
                 _repeat(findings, boundary),
                 _control(findings, boundary) if ours else None,
                 _certify(findings, boundary),
@@ -174,7 +175,7 @@ def give_input(record: TrialRecord) -> NextStep | None:
     )
 
 
-def _look(findings: Findings) -> list[NextStep | None]:
+def _look(findings: Findings, place: str) -> list[NextStep | None]:
     """What the failure itself asks for; first to wait, where a wait that the outside could end was told by its pace."""
     group = findings.failing
     if group is None:
@@ -184,8 +185,7 @@ def _look(findings: Findings) -> list[NextStep | None]:
     if verdict.confidence is Confidence.MEDIUM and record.outcome.stopped_by is StopReason.PACE:
         text = "Rule out that what it waits for is only late: a stall limit of a minute is watched for four."
         steps.append(_ask_again(findings, text, "--stall", "60s"))
-    where = "the function that waits" if verdict.kind is Kind.HANG else "where it ended"
-    return [*steps, NextStep(text=f"Look at {where} (Evidence, {at(findings, group.value)}).")]
+    return [*steps, _look_at(verdict, place, evidence=at(findings, group.value))]
 
 
 def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
@@ -295,14 +295,19 @@ def _look_closer(findings: Findings, place: str) -> NextStep | None:
     subject = findings.subject
     if subject is None or subject.verdict.kind not in FAILURES:
         return None
-    hangs, number = subject.verdict.kind is Kind.HANG, findings.subject_number
+    return _look_at(subject.verdict, place, evidence=f"trial {findings.subject_number}")
+
+
+def _look_at(verdict: Verdict, place: str, *, evidence: str) -> NextStep:
+    """The line at fault, or what to look for where none is known, and where its evidence stands."""
+    hangs = verdict.kind is Kind.HANG
     if place:
-        evidence = "its stacks are" if hangs else "the traceback is"
-        return NextStep(text=f"Look at {place}; {evidence} in Evidence, trial {number}.")
+        what = "its stacks are" if hangs else "the traceback is"
+        return NextStep(text=f"Look at {place}; {what} in Evidence, {evidence}.")
     where = "the function that waits" if hangs else "the line where it ended"
-    if not hangs and not signature_names(subject.verdict.signature):
+    if not hangs and not signature_names(verdict.signature):
         where = "what it printed last: it ended without a traceback"
-    return NextStep(text=f"Look at {where} (Evidence, trial {number}).")
+    return NextStep(text=f"Look at {where} (Evidence, {evidence}).")
 
 
 def _slow(findings: Findings) -> NextStep | None:

@@ -12,8 +12,7 @@ from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.findings import FAILED, cells_of
-from harness.report.next_steps import next_steps
-from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, summarise_along
+from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, summarise_along
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
 from harness.report.where import names_of, where
@@ -43,12 +42,12 @@ def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
     if findings.is_line:
-        return summarise_along(findings, answer=headline(findings), steps=next_steps(findings))
+        return summarise_along(findings, answer=headline(findings))
     record = findings.subject
     verdict, tone = _verdict(findings)
     words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
     task = run.spec.task
-    group, place = next(iter(findings.groups), None), place_of(findings, record)
+    group = next(iter(findings.groups), None)
     at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
     return Summary(
         kind="single" if findings.is_single else "matrix" if task is Task.CELLS else task.value,
@@ -60,8 +59,8 @@ def summarise(findings: Findings) -> Summary:
         judged=judged(record),
         happened=happened(findings, group, at=at),
         rank=rank_of(findings, record),
-        place=place,
-        steps=next_steps(findings, place=place.text if place.is_line else ""),
+        place=place_of(findings, record),
+        steps=steps_of(findings),
         tally=tally(findings),
         when=day(run.started_at),
         notes=notes_of(findings),

@@ -14,6 +14,8 @@ from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES, signature_names
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
+from harness.reading.launcher import before_launcher
+from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
 from harness.report.words import at, certificate, claim_of, day, planted, taken_over, tally
@@ -94,12 +96,26 @@ class Summary:
         return "" if self.rank == NO_RANKS else f"{self.rank}, "
 
 
-def summarise_along(findings: Findings, *, answer: str, steps: tuple[NextStep, ...]) -> Summary:
+def to_look_at(findings: Findings) -> TrialRecord | None:
+    """The trial whose line is looked for: along an axis of the first group, which is the failure sought, if any."""
+    if not findings.is_line:
+        return findings.subject
+    group = next(iter(findings.groups), None)
+    return group.first.record if group else None
+
+
+def steps_of(findings: Findings) -> tuple[NextStep, ...]:
+    """What to do next, with the line to look at."""
+    place = place_of(findings, to_look_at(findings))
+    return next_steps(findings, place=place.text if place.is_line else "")
+
+
+def summarise_along(findings: Findings, *, answer: str) -> Summary:
     """The summary of a threshold search."""
     run = findings.run
     (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
-    group = next(iter(findings.groups), None)  # where there is a failure that is sought, it is the first
-    record = group.first.record if group else None
+    group = next(iter(findings.groups), None)
+    record = to_look_at(findings)
     sure = tuple(filter(None, (counts, taken_over(findings), certificate(findings))))
     return Summary(
         kind="threshold" if len(run.axis.values) > 1 else "single",
@@ -112,7 +128,7 @@ def summarise_along(findings: Findings, *, answer: str, steps: tuple[NextStep, .
         happened=happened(findings, group, at=f"At {at(findings, group.value)}, trial" if group else ""),
         rank=rank_of(findings, record),
         place=place_of(findings, record),
-        steps=steps,
+        steps=steps_of(findings),
         tally=tally(findings),
         when=day(run.started_at),
         notes=notes_of(findings),
@@ -226,11 +242,12 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     result = evidence.result_of(record.verdict.rank)
     if record.verdict.kind in FAILURES and result is not None and result.traceback:
         return last_line(result.traceback)
-    is_one = not evidence.ranks  # of several, a traceback in the output may be their launcher's
+    is_one = not evidence.ranks  # of several, a traceback in the output may be another rank's
     if is_one and record.verdict.kind in ENDED_BY_ITSELF and signature_names(record.verdict.signature):
         for log in evidence.logs:
-            if log.id in record.verdict.cites and traceback_frames(log.text):
-                return last_line(log.text)
+            text = "\n".join(before_launcher(log.text))
+            if log.id in record.verdict.cites and traceback_frames(text):
+                return last_line(text)
     decides = deciding_stack(evidence, record.verdict)
     frame = own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
     if frame is not None:

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from statistics import linear_regression
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import DamagedArchiveError, NoRunError, StoreError
+from harness.core.errors import DamagedArchiveError, NoRunError
 from harness.core.fit import medians
 from harness.core.point import assignment
 from harness.core.trial import control_of
@@ -48,17 +48,17 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 class Difference:
     """A sentence that the evidence does not give: where it stands, what it says, and what it should say.
 
-    ``text`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives. ``is_damage`` is
-    where ``text`` says what is wrong with the evidence itself.
+    ``text`` is empty for a sentence that is missing there, ``computed`` for one that nothing gives. ``is_of_the_file``
+    is where ``text`` says what is wrong with the whole file at ``place``, of which no sentence was compared.
     """
 
     place: str
     text: str
     computed: str
-    is_damage: bool = False
+    is_of_the_file: bool = False
 
     def __str__(self) -> str:
-        if self.is_damage:
+        if self.is_of_the_file:
             return f"{self.place}: {_short(self.text)}"
         if not self.text:
             return f"{self.place}: it lacks: {_short(self.computed)}"
@@ -69,7 +69,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was compared of one bundle, and what is not the same; ``unjudged`` trials came without evidence."""
+    """What was compared of one bundle, and what is not the same; ``unjudged`` trials came without evidence.
+
+    It ``is_damaged`` where the evidence itself is not as it was written, so that no page can be made from it.
+    """
 
     folder: Path
     sentences: int
@@ -77,11 +80,7 @@ class Verified:
     judged: int
     unjudged: int
     differences: tuple[Difference, ...]
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the evidence itself is not as it was written, so that no page can be made from it."""
-        return any(difference.is_damage for difference in self.differences)
+    is_damaged: bool = False
 
     @property
     def sentence(self) -> str:
@@ -113,7 +112,7 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict], slope: Slope) -> V
     ``judge`` gives the verdict on a trial's evidence, ``slope`` that of the line through points (value, cost).
 
     Raises:
-        StoreError: a page or the evidence cannot be read at all.
+        StoreError: the evidence cannot be read at all.
     """
     try:
         run_dir = unpacked(folder)
@@ -125,15 +124,11 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict], slope: Slope) -> V
     sentences = numbers = 0
     expected = pages(run_dir)
     for name, text in expected.items():
-        current = _text_at(folder / name)
         units = _units(name, text)
         sentences += len(units)
         for unit in units:
             numbers += len(_NUMBER.findall(unit.text))
-        if current is None:
-            differences.append(Difference(place=name, text="", computed="the whole file"))
-        elif current != text:
-            differences += compared(name, current, text, folder)
+        differences += _of_page(name, text, folder)
     for path in sorted(layout.figures(folder).glob("*")):
         figure = f"{layout.figures(folder).name}/{path.name}"
         if figure not in expected:
@@ -148,8 +143,10 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict], slope: Slope) -> V
 def _damaged(folder: Path, problems: Iterable[str]) -> Verified:
     """A bundle with nothing computed from its evidence, because that is not as it was written."""
     archive = layout.archive(folder).name
-    differences = tuple(Difference(place=archive, text=text, computed="", is_damage=True) for text in problems)
-    return Verified(folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=differences)
+    differences = tuple(Difference(place=archive, text=text, computed="", is_of_the_file=True) for text in problems)
+    return Verified(
+        folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=differences, is_damaged=True
+    )
 
 
 def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, list[Difference]]:
@@ -176,13 +173,19 @@ def is_same(one: Verdict, other: Verdict) -> bool:
     return (one.kind, one.cause, one.rank, one.phase) == (other.kind, other.cause, other.rank, other.phase)
 
 
-def _text_at(path: Path) -> str | None:
+def _of_page(name: str, computed: str, folder: Path) -> list[Difference]:
+    """What is not the same in the page ``name`` of the bundle, a page that cannot be read included."""
     try:
-        return read_text(path)
+        text = read_text(folder / name)
     except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: cannot be read: {error}") from error
+        return [Difference(place=name, text="", computed="the whole file")]
+    except UnicodeDecodeError as error:
+        why = f"it is not UTF-8 from byte {error.start} on, so nothing in it was compared"
+        return [Difference(place=name, text=why, computed="", is_of_the_file=True)]
+    except OSError as error:
+        why = f"it cannot be read, so nothing in it was compared: {error.strerror}"
+        return [Difference(place=name, text=why, computed="", is_of_the_file=True)]
+    return [] if text == computed else compared(name, text, computed, folder)
 
 
 def compared(name: str, text: str, computed: str, folder: Path) -> list[Difference]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,10 @@ from harness.core.point import AxisType, assignment, word_of
 from harness.report.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from harness.core.point import Point, Value
+    from harness.core.point import Axis, Point
     from harness.report.findings import Findings
-
-    Setting = tuple[str, Value]
 
 
 def where(findings: Findings, verdict: str) -> str:
@@ -46,38 +45,46 @@ def where(findings: Findings, verdict: str) -> str:
 
 
 def _settings(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
-    """The fewest settings that tell ``inside`` from ``outside``: one, or else two, or else three; else empty."""
-    alone = (_from_on(findings, inside, outside), _shared(findings, inside, outside, size=1))
-    settings = ", ".join(filter(None, alone))
-    return settings or _shared(findings, inside, outside, size=2) or _shared(findings, inside, outside, size=3)
+    """The fewest settings that tell ``inside`` from ``outside``: one, or else two, or else three; else empty.
+
+    Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
+    """
+    traits = list(_shared(findings, inside))
+    for size in (1, 2, 3):
+        telling: set[_Trait] = set()
+        for some in combinations(traits, size):
+            if not any(_has_all(cell, some) for cell in outside):
+                telling.update(some)
+        if telling:
+            return ", ".join(trait.text for trait in traits if trait in telling)
+    return ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trait:
+    """What cells share of one axis: its name, the places of its values on the axis that count, and both in words."""
+
+    axis: Axis
+    places: range
+    text: str
+
+
+def _shared(findings: Findings, inside: Sequence[Point]) -> Iterator[_Trait]:
+    """What all of ``inside`` have in common: a value, ``attention=nsa``, or on an ordered axis a least, ``n>=5``."""
+    for factor in findings.run.spec.matrix.space.factors:
+        axis = factor.axis
+        at = sorted({axis.index(cell.get(factor.name)) for cell in inside})
+        word = word_of(axis.values[at[0]])
+        if len(at) == 1:
+            yield _Trait(axis, range(at[0], at[0] + 1), assignment(factor.name, axis.values[at[0]]))
+        elif axis.type is AxisType.ORDERED:
+            yield _Trait(axis, range(at[0], len(axis.values)), f"{factor.name}>={word}")
+
+
+def _has_all(cell: Point, traits: Iterable[_Trait]) -> bool:
+    return all(trait.axis.index(cell.get(trait.axis.name)) in trait.places for trait in traits)
 
 
 def names_of(findings: Findings, cells: Sequence[Point], *, most: int = 2) -> str:
     """The names of ``cells``, or how many there are."""
     return " and ".join(map(findings.name_of, cells)) if len(cells) <= most else count(len(cells), "cell")
-
-
-def _from_on(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
-    """``n_layers>=5``, where one ordered axis tells them apart and more than one of its values is inside."""
-    for factor in findings.run.spec.matrix.space.factors:
-        if factor.axis.type is AxisType.ORDERED:
-            at = sorted({factor.axis.index(cell.get(factor.name)) for cell in inside})
-            if len(at) > 1 and all(factor.axis.index(cell.get(factor.name)) < at[0] for cell in outside):
-                return f"{factor.name}>={word_of(factor.axis.values[at[0]])}"
-    return ""
-
-
-def _shared(findings: Findings, inside: Sequence[Point], outside: Collection[Point], *, size: int) -> str:
-    """Settings, ``size`` of them together, that all of ``inside`` share and none of ``outside`` has.
-
-    Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
-    """
-    first, *rest = map(set, inside)
-    others = list(map(set, outside))
-    sets = combinations(sorted(first.intersection(*rest), key=str), size)
-    telling: set[Setting] = set()
-    for some in sets:
-        if not any(map(set(some).issubset, others)):
-            telling.update(some)
-    settings, names = dict(telling), findings.run.spec.matrix.space.names
-    return ", ".join(assignment(name, settings[name]) for name in names if name in settings)

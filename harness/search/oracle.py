@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from harness.core.point import assignment
 from harness.core.verdict import FAILURES, Answer, Kind, signature_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from harness.core.cause import Cause
+    from harness.core.point import Point
     from harness.core.record import TrialRecord
+    from harness.core.space import Space
     from harness.core.verdict import Verdict
 
 
@@ -99,15 +102,51 @@ class Oracle:
         return f"{verdict} in {frames[0]}" if is_twin and frames else str(verdict)
 
 
-def not_followed(records: Iterable[TrialRecord]) -> tuple[str, ...]:
-    """A sentence for each failure that was seen and is not the one being sought, with the option that seeks it."""
-    failures: Counter[str] = Counter()
+def not_followed(
+    records: Iterable[TrialRecord], *, space: Space, causes: Sequence[Cause], may_set: bool
+) -> tuple[str, ...]:
+    """A sentence for each failure that was seen and is not the one being sought: where, and what seeks it.
+
+    ``may_set``: the same command takes ``--set``, so that a failure of the kind that was sought can be sought beside
+    the ``causes`` that were named.
+    """
+    cells: dict[str, list[Point]] = {}
+    followed: set[Kind] = set()
     for record in records:
         if record.verdict.kind in FAILURES and record.answer is Answer.UNRESOLVED:
-            failures[str(record.verdict)] += 1
+            cells.setdefault(str(record.verdict), []).append(record.trial.point)
+        elif record.answer is Answer.BAD:
+            followed.add(record.verdict.kind)
     sentences: list[str] = []
-    for words, number in failures.items():
-        failure = f"{words}, {number} time{'' if number == 1 else 's'}"
-        option = f"--bad {words.split()[0].lower()}"
-        sentences.append(f"Another failure was seen and not followed: {failure}. Seek it with {option}.")
+    for words, points in cells.items():
+        kind = Kind(words.split()[0])
+        simplest = min(points, key=lambda cell: len(set(cell) - set(space.good)))
+        away = _away_from(causes, simplest) if may_set and kind in followed else ()
+        how = f"--bad {kind.lower()}"
+        if away:
+            how = f"the same command and {' '.join(away)}"
+        elif kind in followed:
+            how += ", which takes both for one failure"
+        where = f"{_times(points)}, with {space.name_of(simplest)}{_elsewhere(points)}"
+        sentences.append(f"Another failure was seen and not followed: {words}, {where}. Seek it with {how}.")
     return tuple(sentences)
+
+
+def _times(points: Sequence[Point]) -> str:
+    return f"{len(points)} time{'' if len(points) == 1 else 's'}"
+
+
+def _elsewhere(points: Sequence[Point]) -> str:
+    others = len(set(points)) - 1
+    return f" and {others} other cell{'' if others == 1 else 's'}" if others else ""
+
+
+def _away_from(causes: Sequence[Cause], cell: Point) -> tuple[str, ...]:
+    """Options that hold a setting of ``cell`` that passed with each of ``causes``; none where one has no such."""
+    options: dict[str, str] = {}
+    for cause in causes:
+        apart = [need.axis for need in cause.needs if cell.get(need.axis) in (need.good, need.last_good)]
+        if not apart:
+            return ()
+        options[apart[0]] = f"--set {assignment(apart[0], cell.get(apart[0]))}"
+    return tuple(options.values())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from harness.core.boundary import ScalingFit
 from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import fit_line, medians, student_t
+from harness.core.laws import LEAST_ERROR, fitted, growth, power, straight
 from harness.core.verdict import Kind
-from harness.search.laws import LEAST_ERROR, fitted, growth, power, straight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -214,6 +214,14 @@ class Speaker:
             f'{{"event":"gives_up","rank":{self.rank},"pid":{self.pid},"seconds":{limit_s},"t":{now_s:.6f}}}\n'
         )
 
+    def is_one_of(self, world: int) -> None:
+        """Write how many ranks there are, of which some may be on machines, or in jobs, that nobody sees from here."""
+        if self.silent:
+            return
+        self.tell_of_rank(
+            f'{{"event":"world","rank":{self.rank},"pid":{self.pid},"world":{world},"t":{time.monotonic():.6f}}}\n'
+        )
+
     def result_path(self) -> str:
         """Where an exception of this rank is written."""
         return os.path.join(self.folder, f"result_rank{self.rank}.json")
@@ -564,6 +572,7 @@ def watch_groups(speaker: Speaker, module: "Any") -> None:
         result = original(*args, **kwargs)
         speaker.joined(module.get_rank())
         speaker.say("build", "end", "init_process_group", step=False)
+        speaker.is_one_of(module.get_world_size())
         speaker.gives_up_after(limit_in("init_process_group", args, kwargs))
         return result
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import combinations, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from harness.core.command_line import placeholders
 from harness.core.errors import SpecError, suggestion, unknown
@@ -37,11 +38,19 @@ from harness.spec.schema import matrix_model, validated
 from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from _typeshed import DataclassInstance
+    from pydantic import BaseModel
 
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Axis, Point
     from harness.spec.yaml_file import Lines
+
+
+T = TypeVar("T")
+Data = TypeVar("Data", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +83,7 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
     if "axis" in data and "axes" not in data:
         return MatrixFile(matrix=_of_one_axis(parse_question(text, name=name), name), lines=lines)
     keys = validated(data, matrix_model(), lines)
-    return MatrixFile(matrix=_matrix(keys, lines), lines=lines)
+    return MatrixFile(matrix=_Reader(keys, lines).matrix(), lines=lines)
 
 
 def _of_one_axis(question: CampaignSpec, name: str) -> Matrix:
@@ -89,50 +98,232 @@ def _of_one_axis(question: CampaignSpec, name: str) -> Matrix:
     )
 
 
-def _matrix(keys: Any, lines: Lines) -> Matrix:
-    with at(lines.place("command" if keys.command else "target")):
-        if (keys.target == "command") != bool(keys.command):
-            raise SpecError("target: command needs command: [program, ..], and only it has one")
-    factors = tuple(factor_of(name, axis, command=keys.command, lines=lines) for name, axis in keys.axes.items())
-    axes = axes_of(factors)
-    with at(lines.place("command")):
-        _check_places(keys.command, axes)
-    with at(lines.place("base")):
-        base = bundle_of(keys.base, keys.env, [], target=keys.target)
-    _check_disjoint(factors, dict(base.config), lines)
-    with at(lines.place("fault")):
-        fault = parse_fault(keys.fault, axes=axes) if keys.fault is not None else None
-    space = Space(factors=factors, rules=_rules(keys, factors, axes, lines))
-    signatures = {name: _signature(name, row, lines) for name, row in keys.signatures.items()}
-    with at(lines.place("strength")):
-        if keys.strategy == "pairwise" and keys.strength > len(factors):
-            raise SpecError(f"strength {keys.strength} is more than the {len(factors)} axes there are")
-    return Matrix(
-        name=keys.name,
-        description=keys.description,
-        incident=tuple(keys.incident),
-        asks=tuple(_question(i, row, axes, lines) for i, row in enumerate(keys.asks)),
-        target=keys.target,
-        command=tuple(keys.command),
-        base=base,
-        fault=fault,
-        space=space,
-        strategy=MatrixStrategy(keys.strategy),
-        strength=keys.strength,
-        include=tuple(_included(i, row, space, axes, lines) for i, row in enumerate(keys.include)),
-        limits=_limits(keys.limits, lines, "limits"),
-        limits_when=_limits_when(keys, axes, lines),
-        resources=_resources(keys, axes, lines),
-        success=_success(keys.success, lines),
-        signatures=tuple(signatures.values()),
-        expect=tuple(_expectation(i, row, axes, signatures, lines) for i, row in enumerate(keys.expect)),
-        passes=keys.repeat.passes,
-        infra_retries=keys.repeat.infra_retries,
-        effort=_effort(keys, lines),
-        gpu_seconds=keys.budget.gpu_seconds,
-        searches=_searches(keys, space, axes, signatures, lines),
-        tags=tuple(keys.tags),
-    )
+class _Reader:
+    """Turns the ``keys`` of one file into a matrix; each error names the line that it is about."""
+
+    def __init__(self, keys: Any, lines: Lines) -> None:
+        self.keys, self.lines = keys, lines
+        self.axes: dict[str, Axis] = {}
+        self.signatures: dict[str, SignatureSpec] = {}
+
+    def matrix(self) -> Matrix:
+        """The matrix; SpecError for the first thing in it that makes no sense."""
+        keys = self.keys
+        with self.at("command" if keys.command else "target"):
+            if (keys.target == "command") != bool(keys.command):
+                raise SpecError("target: command needs command: [program, ..], and only it has one")
+        factors = tuple(
+            factor_of(name, axis, command=keys.command, lines=self.lines) for name, axis in keys.axes.items()
+        )
+        self.axes = axes_of(factors)
+        with self.at("command"):
+            _check_places(keys.command, self.axes)
+        with self.at("base"):
+            base = bundle_of(keys.base, keys.env, [], target=keys.target)
+        self.check_disjoint(factors, dict(base.config))
+        with self.at("fault"):
+            fault = parse_fault(keys.fault, axes=self.axes) if keys.fault is not None else None
+        space = Space(factors=factors, rules=self.rules(factors))
+        self.signatures = {name: self.signature(name, row) for name, row in keys.signatures.items()}
+        with self.at("strength"):
+            if keys.strategy == "pairwise" and keys.strength > len(factors):
+                raise SpecError(f"strength {keys.strength} is more than the {len(factors)} axes there are")
+        return _same(
+            Matrix,
+            keys,
+            asks=self.rows("asks", self.question),
+            base=base,
+            fault=fault,
+            space=space,
+            strategy=MatrixStrategy(keys.strategy),
+            include=self.rows("include", partial(self.included, space)),
+            limits=self.limits(keys.limits, "limits"),
+            limits_when=self.rows("limits_when", self.limits_when),
+            resources=self.resources(),
+            success=self.success(),
+            signatures=tuple(self.signatures.values()),
+            expect=self.rows("expect", self.expectation),
+            passes=keys.repeat.passes,
+            infra_retries=keys.repeat.infra_retries,
+            effort=self.effort(),
+            gpu_seconds=keys.budget.gpu_seconds,
+            searches=self.searches(space),
+        )
+
+    # -- what several keys have in common
+
+    def at(self, *key: str | int) -> AbstractContextManager[None]:
+        """Errors from within begin with the line of ``key``."""
+        return at(self.lines.place(*key))
+
+    def rows(self, name: str, read: Callable[[int, Any], T]) -> tuple[T, ...]:
+        """What ``read`` makes of each item of the list ``name``, with its number."""
+        items: list[Any] = getattr(self.keys, name)
+        return tuple(starmap(read, enumerate(items)))
+
+    def when(self, terms: Mapping[str, Any], *key: str | int) -> Selector:
+        """The cells that ``terms``, written at ``key``, select."""
+        with self.at(*key):
+            if not terms:
+                raise SpecError("an empty selector would hold everywhere; name an axis")
+            return selector_of(terms, self.axes)
+
+    def seconds(self, amount: float | str | None, *key: str | int) -> float | None:
+        with self.at(*key):
+            if amount is None:
+                return None
+            return duration(amount if isinstance(amount, str) else f"{amount:g}")
+
+    def kind(self, word: str, *key: str | int) -> Kind:
+        with self.at(*key):
+            return kind_among(set(Kind) - {Kind.INFRA}, word, what="verdict")
+
+    def check_pattern(self, pattern: str | None, *key: str | int) -> None:
+        with self.at(*key):
+            try:
+                re.compile(pattern or "")
+            except re.error as error:
+                raise SpecError(f"{pattern!r} is not a regular expression: {error}") from error
+
+    def check_signature(self, name: str | None, kind: Kind | None, *key: str | int) -> None:
+        """Refuse a name that no signature has, or one of another kind than ``kind``."""
+        if name is None:
+            return
+        with self.at(*key):
+            if name not in self.signatures:
+                near = suggestion(name, self.signatures)
+                raise SpecError(f"unknown signature {name!r}{near}; there are {', '.join(self.signatures) or 'none'}")
+            if kind is not None and self.signatures[name].kind is not kind:
+                raise SpecError(f"signature {name!r} is of a {self.signatures[name].kind}, but {kind} is expected")
+
+    # -- one key each
+
+    def check_disjoint(self, factors: tuple[Factor, ...], base: Mapping[str, object]) -> None:
+        """Two axes that set the same thing would hide each other."""
+        for factor in factors:
+            for path in _settings(factor) & base.keys():
+                with self.at("base", path):
+                    raise SpecError(
+                        f"{path} is held in base and is also set by axis {factor.name!r}; take one of them out"
+                    )
+        for one, other in combinations(factors, 2):
+            for path in sorted(_settings(one) & _settings(other)):
+                with self.at("axes", other.name):
+                    raise SpecError(f"axes {one.name!r} and {other.name!r} both set {path}; one would hide the other")
+
+    def rules(self, factors: tuple[Factor, ...]) -> tuple[Rule, ...]:
+        rules: list[Rule] = []
+        for factor in factors:
+            requires = self.keys.axes[factor.name].requires
+            if requires:
+                away = tuple(value for value in factor.axis.values if value != factor.good)
+                text = f"{factor.name}!={word_of(factor.good)}"
+                when = Selector(terms=((factor.name, away),), text=text)
+                rules.append(Rule(when=when, require=self.when(requires, "axes", factor.name, "requires")))
+        for i, row in enumerate(self.keys.constraints):
+            when = self.when(row.when, "constraints", i, "when")
+            require = self.when(row.require, "constraints", i, "require")
+            rules.append(Rule(when=when, require=require, because=row.because))
+        for i, row in enumerate(self.keys.exclude):
+            rules.append(Rule(when=self.when(row, "exclude", i)))
+        return tuple(rules)
+
+    def signature(self, name: str, row: Any) -> SignatureSpec:
+        for part in ("log", "stack"):
+            self.check_pattern(getattr(row, part), "signatures", name, part)
+        return _same(SignatureSpec, row, name=name, kind=self.kind(row.verdict, "signatures", name, "verdict"))
+
+    def question(self, i: int, row: Any) -> MatrixQuestion:
+        """A question: exactly one of ever, always and matters."""
+        asks = [ask for ask in Asks if getattr(row, ask.value) is not None]
+        with self.at("asks", i):
+            if len(asks) != 1:
+                raise SpecError(f"a question has one of {', '.join(Asks)}, not {len(asks)} of them")
+            if row.matters is not None and row.matters not in self.axes:
+                raise unknown("axis", row.matters, self.axes)
+        words: list[str] = row.ever or row.always or []
+        return _same(
+            MatrixQuestion,
+            row,
+            asks=asks[0],
+            axis=row.matters or "",
+            when=self.when(row.when, "asks", i, "when") if row.when else EVERYWHERE,
+            kinds=tuple(self.kind(word, "asks", i) for word in words),
+        )
+
+    def included(self, space: Space, i: int, row: Mapping[str, Any]) -> Point:
+        with self.at("include", i):
+            cell = space.cell(cell_of(row, self.axes))
+            rule = space.broken(cell)
+            if rule is not None:
+                raise SpecError(f"this cell ({space.name_of(cell)}) breaks a rule: {rule}")
+            return cell
+
+    def limits(self, row: Any, *key: str | int) -> Limits:
+        names = ("startup", "stall", "total")
+        return Limits(**{f"{name}_s": self.seconds(getattr(row, name), *key, name) for name in names})
+
+    def limits_when(self, i: int, row: Any) -> LimitsWhen:
+        when = self.when(row.when, "limits_when", i, "when")
+        return LimitsWhen(when=when, limits=self.limits(row, "limits_when", i))
+
+    def resources(self) -> tuple[Resources, ...]:
+        rows = [Resources(gpus=self.keys.resources.gpus)]
+        for i, row in enumerate(self.keys.resources_when):
+            rows.append(Resources(when=self.when(row.when, "resources_when", i, "when"), gpus=row.gpus))
+        return tuple(rows)
+
+    def success(self) -> Success:
+        row = self.keys.success
+        for name in ("require", "forbid"):
+            for i, pattern in enumerate(getattr(row, name)):
+                self.check_pattern(pattern, "success", name, i)
+        return _same(Success, row)
+
+    def expectation(self, i: int, row: Any) -> Expectation:
+        kind = self.kind(row.verdict, "expect", i, "verdict")
+        self.check_signature(row.signature, kind, "expect", i, "signature")
+        with self.at("expect", i, "until"):
+            if row.since and row.until and row.until < row.since:
+                raise SpecError(f"until {row.until} is before since {row.since}")
+        when = self.when(row.when, "expect", i, "when")
+        return _same(Expectation, row, when=when, kind=kind, seconds=self.seconds(row.seconds, "expect", i, "seconds"))
+
+    def effort(self) -> Effort:
+        certify, wanted = self.keys.repeat.certify, self.keys.budget
+        return Effort(
+            confidence=certify.confidence,
+            certify=certify.passes,
+            max_trials=wanted.trials or Effort().max_trials,
+            max_seconds=self.seconds(wanted.wall, "budget", "wall"),
+        )
+
+    def searches(self, space: Space) -> tuple[SearchEntry, ...]:
+        entries: dict[str, SearchEntry] = {}
+        for i, row in enumerate(self.keys.searches):
+            with self.at("searches", i, "name"):
+                if row.name in entries:
+                    raise SpecError(f"search {row.name!r} is there twice")
+            self.check_signature(row.signature, None, "searches", i, "signature")
+            with self.at("searches", i, "fixed"):
+                fixed = cell_of(row.fixed, self.axes)
+            kind = SearchKind(row.kind)
+            with self.at("searches", i, "axis"):
+                _check_axis(kind, row.axis, self.axes, fixed)
+            with self.at("searches", i):
+                _check_search(kind, row, space, fixed)
+            entries[row.name] = _same(SearchEntry, row, kind=kind, fixed=tuple(fixed.items()))
+        return tuple(entries.values())
+
+
+def _same(core: type[Data], keys: BaseModel, /, **others: Any) -> Data:
+    """A ``core`` with the values of ``keys`` where they have the same name, lists as tuples, and with ``others``."""
+    values: dict[str, Any] = {}
+    for name in {field.name for field in fields(core)} - others.keys():
+        if name in type(keys).model_fields:
+            value = getattr(keys, name)
+            values[name] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    return core(**values, **others)
 
 
 def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
@@ -142,219 +333,14 @@ def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
             raise SpecError(f"{{{name}}} is no axis without apply; for a literal {{{name}}} write {{{{{name}}}}}")
 
 
-def _question(i: int, keys: Any, axes: Mapping[str, Axis], lines: Lines) -> MatrixQuestion:
-    """A question: exactly one of ever, always and matters."""
-    asks = [ask for ask in Asks if getattr(keys, ask.value) is not None]
-    with at(lines.place("asks", i)):
-        if len(asks) != 1:
-            raise SpecError(f"a question has one of {', '.join(Asks)}, not {len(asks)} of them")
-        if keys.matters is not None and keys.matters not in axes:
-            raise unknown("axis", keys.matters, axes)
-        kinds: list[str] = keys.ever or keys.always or []
-        return MatrixQuestion(
-            asks=asks[0],
-            yes=keys.yes,
-            no=keys.no,
-            axis=keys.matters or "",
-            when=_selector(("asks", i, "when"), keys.when, axes, lines) if keys.when else EVERYWHERE,
-            kinds=tuple(_kind(word, lines.place("asks", i)) for word in kinds),
-            cause=keys.cause,
-            phase=keys.phase,
-        )
-
-
-def _rules(keys: Any, factors: tuple[Factor, ...], axes: Mapping[str, Axis], lines: Lines) -> tuple[Rule, ...]:
-    rules: list[Rule] = []
-    for factor in factors:
-        requires = keys.axes[factor.name].requires
-        if requires:
-            away = tuple(value for value in factor.axis.values if value != factor.good)
-            text = f"{factor.name}!={word_of(factor.good)}"
-            when = Selector(terms=((factor.name, away),), text=text)
-            rules.append(Rule(when=when, require=_selector(("axes", factor.name, "requires"), requires, axes, lines)))
-    for i, row in enumerate(keys.constraints):
-        when = _selector(("constraints", i, "when"), row.when, axes, lines)
-        require = _selector(("constraints", i, "require"), row.require, axes, lines)
-        rules.append(Rule(when=when, require=require, because=row.because))
-    for i, row in enumerate(keys.exclude):
-        when = _selector(("exclude", i), row, axes, lines)
-        rules.append(Rule(when=when))
-    return tuple(rules)
-
-
-def _selector(key: tuple[str | int, ...], terms: Mapping[str, Any], axes: Mapping[str, Axis], lines: Lines) -> Selector:
-    with at(lines.place(*key)):
-        if not terms:
-            raise SpecError("an empty selector would hold everywhere; name an axis")
-        return selector_of(terms, axes)
-
-
-def _check_disjoint(factors: tuple[Factor, ...], base: Mapping[str, object], lines: Lines) -> None:
-    """Two axes that set the same thing would hide each other."""
-
-    def places(factor: Factor) -> set[str]:
-        names: set[str] = set()
-        for bundle in factor.bundles:
-            names.update(dict(bundle.config))
-            for name, _ in bundle.env:
-                names.add(f"${name}")
-        return names
-
-    for factor in factors:
-        for path in places(factor) & base.keys():
-            with at(lines.place("base", path)):
-                raise SpecError(f"{path} is held in base and is also set by axis {factor.name!r}; take one of them out")
-    for one, other in combinations(factors, 2):
-        for path in sorted(places(one) & places(other)):
-            with at(lines.place("axes", other.name)):
-                raise SpecError(f"axes {one.name!r} and {other.name!r} both set {path}; one would hide the other")
-
-
-def _included(i: int, row: Mapping[str, Any], space: Space, axes: Mapping[str, Axis], lines: Lines) -> Point:
-    with at(lines.place("include", i)):
-        cell = space.cell(cell_of(row, axes))
-        rule = space.broken(cell)
-        if rule is not None:
-            raise SpecError(f"this cell ({space.name_of(cell)}) breaks a rule: {rule}")
-        return cell
-
-
-def _limits(keys: Any, lines: Lines, *key: str | int) -> Limits:
-    return Limits(
-        startup_s=_seconds(keys.startup, lines, *key, "startup"),
-        stall_s=_seconds(keys.stall, lines, *key, "stall"),
-        total_s=_seconds(keys.total, lines, *key, "total"),
-    )
-
-
-def _limits_when(keys: Any, axes: Mapping[str, Axis], lines: Lines) -> tuple[LimitsWhen, ...]:
-    rows: list[LimitsWhen] = []
-    for i, row in enumerate(keys.limits_when):
-        when = _selector(("limits_when", i, "when"), row.when, axes, lines)
-        rows.append(LimitsWhen(when=when, limits=_limits(row, lines, "limits_when", i)))
-    return tuple(rows)
-
-
-def _resources(keys: Any, axes: Mapping[str, Axis], lines: Lines) -> tuple[Resources, ...]:
-    rows = [Resources(gpus=keys.resources.gpus)]
-    for i, row in enumerate(keys.resources_when):
-        when = _selector(("resources_when", i, "when"), row.when, axes, lines)
-        rows.append(Resources(when=when, gpus=row.gpus))
-    return tuple(rows)
-
-
-def _seconds(amount: float | str | None, lines: Lines, *key: str | int) -> float | None:
-    if amount is None:
-        return None
-    try:
-        return duration(amount if isinstance(amount, str) else f"{amount:g}")
-    except ValueError as error:
-        raise SpecError(f"{lines.place(*key)}: {error}") from error
-
-
-def _effort(keys: Any, lines: Lines) -> Effort:
-    certify, default = keys.repeat.certify, Effort()
-    return Effort(
-        confidence=certify.confidence,
-        certify=certify.passes,
-        max_trials=keys.budget.trials or default.max_trials,
-        max_seconds=_seconds(keys.budget.wall, lines, "budget", "wall"),
-    )
-
-
-def _success(keys: Any, lines: Lines) -> Success:
-    for name in ("require", "forbid"):
-        for i, pattern in enumerate(getattr(keys, name)):
-            _check_pattern(pattern, lines.place("success", name, i))
-    return Success(
-        steps=keys.steps,
-        max_memory_gb=keys.max_memory_gb,
-        min_tokens_per_s=keys.min_tokens_per_s,
-        loss=keys.loss,
-        gradients=keys.gradients,
-        require=tuple(keys.require),
-        forbid=tuple(keys.forbid),
-    )
-
-
-def _signature(name: str, keys: Any, lines: Lines) -> SignatureSpec:
-    for part in ("log", "stack"):
-        if getattr(keys, part) is not None:
-            _check_pattern(getattr(keys, part), lines.place("signatures", name, part))
-    kind = _kind(keys.verdict, lines.place("signatures", name, "verdict"))
-    return SignatureSpec(name=name, kind=kind, log=keys.log, stack=keys.stack)
-
-
-def _check_pattern(pattern: str, place: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise SpecError(f"{place}: {pattern!r} is not a regular expression: {error}") from error
-
-
-def _kind(word: str, place: str) -> Kind:
-    with at(place):
-        return kind_among(set(Kind) - {Kind.INFRA}, word, what="verdict")
-
-
-def _expectation(
-    i: int, keys: Any, axes: Mapping[str, Axis], signatures: Mapping[str, SignatureSpec], lines: Lines
-) -> Expectation:
-    kind = _kind(keys.verdict, lines.place("expect", i, "verdict"))
-    _check_signature(keys.signature, kind, signatures, lines.place("expect", i, "signature"))
-    if keys.since and keys.until and keys.until < keys.since:
-        raise SpecError(f"{lines.place('expect', i, 'until')}: until {keys.until} is before since {keys.since}")
-    return Expectation(
-        when=_selector(("expect", i, "when"), keys.when, axes, lines),
-        kind=kind,
-        signature=keys.signature,
-        issue=keys.issue,
-        since=keys.since,
-        until=keys.until,
-        strict=keys.strict,
-        rate=keys.rate,
-        seconds=_seconds(keys.seconds, lines, "expect", i, "seconds"),
-    )
-
-
-def _check_signature(name: str | None, kind: Kind | None, signatures: Mapping[str, SignatureSpec], place: str) -> None:
-    if name is None:
-        return
-    with at(place):
-        if name not in signatures:
-            raise SpecError(
-                f"unknown signature {name!r}{suggestion(name, signatures)}; there are {', '.join(signatures) or 'none'}"
-            )
-        if kind is not None and signatures[name].kind is not kind:
-            raise SpecError(f"signature {name!r} is of a {signatures[name].kind}, but {kind} is expected")
-
-
-def _searches(
-    keys: Any, space: Space, axes: Mapping[str, Axis], signatures: Mapping[str, SignatureSpec], lines: Lines
-) -> tuple[SearchEntry, ...]:
-    entries: dict[str, SearchEntry] = {}
-    for i, row in enumerate(keys.searches):
-        with at(lines.place("searches", i, "name")):
-            if row.name in entries:
-                raise SpecError(f"search {row.name!r} is there twice")
-        _check_signature(row.signature, None, signatures, lines.place("searches", i, "signature"))
-        with at(lines.place("searches", i, "fixed")):
-            fixed = cell_of(row.fixed, axes)
-        kind = SearchKind(row.kind)
-        with at(lines.place("searches", i, "axis")):
-            _check_axis(kind, row.axis, axes, fixed)
-        with at(lines.place("searches", i)):
-            _check_search(kind, row, space, fixed)
-        entries[row.name] = SearchEntry(
-            name=row.name,
-            kind=kind,
-            axis=row.axis,
-            fixed=tuple(fixed.items()),
-            signature=row.signature,
-            strength=row.strength,
-            causes=row.causes,
-        )
-    return tuple(entries.values())
+def _settings(factor: Factor) -> set[str]:
+    """What an axis sets: settings, and variables with a dollar sign."""
+    names: set[str] = set()
+    for bundle in factor.bundles:
+        names.update(dict(bundle.config))
+        for name, _ in bundle.env:
+            names.add(f"${name}")
+    return names
 
 
 def _check_axis(kind: SearchKind, axis: str | None, axes: Mapping[str, Axis], fixed: Mapping[str, object]) -> None:

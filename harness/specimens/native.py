@@ -21,7 +21,7 @@ TOTAL_S = 120.0
 """A busy machine may take long over its stacks, and without them a loop is not told from work."""
 
 STACK_BYTES = 1 << 16
-CLONE_VM, CLONE_VFORK = 0x100, 0x4000
+CLONE_VM, CLONE_VFORK, CLONE_PARENT = 0x100, 0x4000, 0x8000
 
 
 @specimen(
@@ -78,12 +78,15 @@ def search_without_end(scene: Scene) -> None:
     imitates="a driver or a network file system that does not answer (state D)",
 )
 def wait_beyond_signals(scene: Scene) -> None:
-    """Be in state D: the parent of a vfork that neither executes nor ends is not interruptible."""
+    """Be in state D: who waits for a vfork that neither executes nor ends is not interruptible.
+
+    What it made is a child of our parent, so that nobody can tell whom it waits for, as with a device.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     stack = ctypes.create_string_buffer(STACK_BYTES)
     top = ctypes.c_void_p((ctypes.addressof(stack) + STACK_BYTES) & ~0xFF)
     pause = ctypes.cast(libc.pause, ctypes.c_void_p)
-    libc.clone(pause, top, CLONE_VM | CLONE_VFORK | signal.SIGCHLD, None)
+    libc.clone(pause, top, CLONE_VM | CLONE_VFORK | CLONE_PARENT | signal.SIGCHLD, None)
 
 
 @specimen(

@@ -39,10 +39,16 @@ class Identity:
 class History:
     """The events of one run, in order, and what follows from them."""
 
-    def __init__(self, run_dir: Path, *, identity: Identity, question: CampaignSpec) -> None:
+    def __init__(self, run_dir: Path) -> None:
+        """Read a run directory.
+
+        Raises:
+            JournalError: corrupt before the last line, or not what this version understands.
+            StoreError: not a run directory, or unreadable.
+        """
         self.run_dir = run_dir
-        self.identity = identity
-        self.asked = self.question = question  # what it may spend may have become another since it was asked
+        self.identity = _read(layout.machine(run_dir), lambda data: from_json(Identity, data))
+        self.asked = self.question = read_question(run_dir)  # what it may spend may become another than was asked
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
         self._reused: dict[str, TrialRecord] = {}
@@ -52,23 +58,15 @@ class History:
         self._end: _End | None = None
         self._seconds = 0.0
         self._session: tuple[str, str] | None = None  # wall time of its first and last event
-        self.torn: journal.Torn | None = None
         self.proofs: dict[str, str] = {}  # of evidence, by key
-
-    @classmethod
-    def read(cls, run_dir: Path) -> History:
-        """Read a run directory.
-
-        Raises:
-            JournalError: corrupt before the last line, or not what this version understands.
-            StoreError: not a run directory, or unreadable.
-        """
-        identity = _read(layout.machine(run_dir), lambda data: from_json(Identity, data))
-        history = cls(run_dir, identity=identity, question=read_question(run_dir))
-        lines, history.torn = journal.read(layout.journal(run_dir))
-        history.extend(lines)
+        lines, self.torn = journal.read(layout.journal(run_dir))
+        self.extend(lines)
         journal.prove_files(run_dir, lines)
-        return history
+
+    @staticmethod
+    def read(run_dir: Path) -> History:
+        """The history of a run, whoever writes it."""
+        return History(run_dir)
 
     def extend(self, lines: Iterable[journal.Line]) -> None:
         """Take in events, oldest first; JournalError with file and line for one that contradicts itself."""

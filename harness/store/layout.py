@@ -30,72 +30,57 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
-def spec(run: Path) -> Path:
-    """The question."""
-    return run / "spec.json"
+def _file(name: str) -> Callable[[Path], Path]:
+    """Where ``name`` lies in a folder: of a run, of a bundle or of a trial."""
+    return lambda folder: folder / name
 
 
-def machine(run: Path) -> Path:
-    """Machine, code and command line."""
-    return run / "machine.json"
+spec = _file("spec.json")
+"""The question."""
+machine = _file("machine.json")
+"""Machine, code and command line."""
+journal = _file("journal.jsonl")
+"""Every event of the run."""
+lock = _file("lock")
+"""Held (flock) by the controller that works in this run."""
+row = _file("row.json")
+"""Its row in the list of runs."""
+viewer = _file("viewer.html")
+"""The page to look into the run with, where one was asked for."""
+archive = _file("evidence.tar.xz")
+"""The evidence of a report that is passed on, in one file."""
+findings = _file("findings.json")
+"""The answer of a report that is passed on, and the counts behind it."""
+bundle_manifest = _file("bundle.json")
+"""In unpacked evidence of a bundle: whose evidence it does not hold, and why."""
+earlier = _file("earlier.json")
+"""In unpacked evidence of a bundle: what the reports said that it was compared with."""
+notes = _file("notes.md")
+"""What people say about the run."""
+figures = _file("figures")
+"""The folder of the report's figures."""
 
-
-def journal(run: Path) -> Path:
-    """Every event of the run."""
-    return run / "journal.jsonl"
-
-
-def lock(run: Path) -> Path:
-    """Held (flock) by the controller that works in this run."""
-    return run / "lock"
-
-
-def row(run: Path) -> Path:
-    """Its row in the list of runs."""
-    return run / "row.json"
+trial_file = _file("trial.json")
+"""The trial as asked."""
+effective = _file("effective.json")
+"""The configuration that the worker really runs with."""
+kernels = _file("kernels.json")
+"""The kernel resolution table."""
+gradients = _file("gradients.json")
+"""The first step's gradients against the truth."""
+ranks = _file("ranks.jsonl")
+"""When each of several ranks began, and how it ended."""
+evidence = _file("evidence.json")
+"""All that was seen of the trial."""
 
 
 def report(run: Path, kind: str = "md") -> Path:
     """The rendered report (``md`` or ``json``)."""
     return run / f"report.{kind}"
-
-
-def viewer(run: Path) -> Path:
-    """The page to look into the run with, where one was asked for."""
-    return run / "viewer.html"
-
-
-def archive(bundle: Path) -> Path:
-    """The evidence of a report that is passed on, in one file."""
-    return bundle / "evidence.tar.xz"
-
-
-def findings(bundle: Path) -> Path:
-    """The answer of a report that is passed on, and the counts behind it."""
-    return bundle / "findings.json"
-
-
-def bundle_manifest(run: Path) -> Path:
-    """In unpacked evidence of a bundle: whose evidence it does not hold, and why."""
-    return run / "bundle.json"
-
-
-def earlier(run: Path) -> Path:
-    """In unpacked evidence of a bundle: what the reports said that it was compared with."""
-    return run / "earlier.json"
-
-
-def notes(run: Path) -> Path:
-    """What people say about the run."""
-    return run / "notes.md"
-
-
-def figures(run: Path) -> Path:
-    """The folder of the report's figures."""
-    return run / "figures"
 
 
 def repro(run: Path, kind: str = "py") -> Path:
@@ -108,39 +93,14 @@ def trial(run: Path, key: str) -> Path:
     return run / "trials" / key
 
 
-def trial_file(trial_dir: Path) -> Path:
-    """The trial as asked."""
-    return trial_dir / "trial.json"
-
-
 def heartbeat(trial_dir: Path, rank: int = 0) -> Path:
     """Progress marks of one rank."""
     return trial_dir / f"heartbeat_rank{rank}.jsonl"
 
 
-def effective(trial_dir: Path) -> Path:
-    """The configuration that the worker really runs with."""
-    return trial_dir / "effective.json"
-
-
-def kernels(trial_dir: Path) -> Path:
-    """The kernel resolution table."""
-    return trial_dir / "kernels.json"
-
-
 def result(trial_dir: Path, rank: int = 0) -> Path:
     """What a rank said last; a program of one process is rank 0."""
     return trial_dir / f"result_rank{rank}.json"
-
-
-def gradients(trial_dir: Path) -> Path:
-    """The first step's gradients against the truth."""
-    return trial_dir / "gradients.json"
-
-
-def ranks(trial_dir: Path) -> Path:
-    """When each of several ranks began, and how it ended."""
-    return trial_dir / "ranks.jsonl"
 
 
 def faulthandler(trial_dir: Path, rank: int = 0) -> Path:
@@ -176,8 +136,3 @@ def output(trial_dir: Path, stream: str) -> Path:
 def output_tail(trial_dir: Path, stream: str) -> Path:
     """The end of an output stream that outgrew the first half of its bound."""
     return trial_dir / f"{stream}.tail"
-
-
-def evidence(trial_dir: Path) -> Path:
-    """All that was seen of the trial."""
-    return trial_dir / "evidence.json"

@@ -29,28 +29,30 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.invocation import Invocation
     from harness.core.ports import CellRequest, Clock
-    from harness.core.record import Machine, Run, TrialRecord
+    from harness.core.record import Machine, TrialRecord
     from harness.core.spec import Allowance
     from harness.core.trial import Trial
 
 __all__ = ["RunStore", "find_latest", "find_run", "read_evidence", "read_run"]
 
 
-class RunStore:
-    """A run directory held by this controller. Use it as a context manager; leaving it gives the lock back."""
+class RunStore(History):
+    """A run directory held by this controller, which adds to its history.
+
+    Use it as a context manager; leaving it gives the lock back.
+    """
 
     def __init__(
         self, run_dir: Path, *, clock: Clock, hidden: tuple[str, ...] = (), question: CampaignSpec | None = None
     ) -> None:
-        self.run_dir = run_dir
         self._clock = clock
-        self._question = question  # with its secrets, which trials need and no file has
-        self._proofs: dict[str, str] = {}
+        self._with_secrets = question  # which trials need and no file has
+        self._written_proofs: dict[str, str] = {}
         self._hidden = (*hidden, *secrets(surroundings()))  # a program may print what it was started with
         remember(self._hidden)
         self._lock = hold(run_dir)
         try:
-            self._history = History.read(run_dir)
+            super().__init__(run_dir)
             self._texts = {path: read_text(path) for path in (layout.spec(run_dir), layout.machine(run_dir))}
             self._appender = journal.Appender(layout.journal(run_dir))
         except BaseException:
@@ -128,9 +130,9 @@ class RunStore:
         store = cls(run_dir, clock=clock)
         try:
             store._check(machine=machine, code=code)
-            torn = store._history.torn
+            torn = store.torn
             copy = store._appender.repair(torn)
-            store._history.torn = None
+            store.torn = None
             header: dict[str, Any] = {"argv": list(redact_argv(argv)), "pid": os.getpid(), "resumed": True}
             if allowance is not None:
                 header["allowance"] = to_json(allowance)
@@ -145,49 +147,11 @@ class RunStore:
     @property
     def spec(self) -> CampaignSpec:
         """The question, as it was asked."""
-        return self._question or self._history.question
+        return self._with_secrets or self.question
 
     def recall(self, environ: Mapping[str, str]) -> None:
         """Take the secrets that the question sets and no file has from ``environ``; SpecError where one is missing."""
-        self._question = recalled(self._history.question, environ)
-
-    @property
-    def code(self) -> str:
-        """Fingerprint of the code that the run was begun with."""
-        return self._history.identity.code
-
-    @property
-    def machine(self) -> Machine:
-        """The machine that the run was begun on."""
-        return self._history.identity.machine
-
-    @property
-    def id(self) -> str:
-        """The run's name, which is its folder's."""
-        return self._history.identity.id
-
-    def records(self) -> tuple[TrialRecord, ...]:
-        """Every finished trial, in the order of finishing."""
-        return self._history.records()
-
-    def find(self, key: str) -> TrialRecord | None:
-        """The finished trial with this key, if there is one."""
-        for record in self.records():
-            if record.trial.key == key:
-                return record
-        return None
-
-    def started_not_finished(self) -> tuple[Trial, ...]:
-        """Trials that were running when an earlier controller died."""
-        return self._history.started_not_finished()
-
-    def run(self) -> Run:
-        """The run as reports see it, at any time."""
-        return self._history.run()
-
-    def reused(self) -> tuple[TrialRecord, ...]:
-        """Trials of earlier runs that count in this one."""
-        return self._history.reused()
+        self._with_secrets = recalled(self.question, environ)
 
     def add_plan(self, estimate: PlanEstimate) -> None:
         """Journal what the search expects to spend."""
@@ -198,14 +162,6 @@ class RunStore:
         key = record.trial.key
         link_files(layout.trial(self.run_dir.parent / record.run, key), layout.trial(self.run_dir, key))
         self._append("reuse", {"record": to_json(record), "run": record.run})
-
-    def facts(self) -> tuple[TrialRecord | Override, ...]:
-        """Everything that a search is to be told, in order: trials, also those taken over, and what users said."""
-        return self._history.facts()
-
-    def undone(self) -> tuple[TrialRecord, ...]:
-        """Trials that a user took back."""
-        return self._history.undone()
 
     def add_override(self, override: Override) -> None:
         """Journal an answer that no trial gave."""
@@ -237,7 +193,7 @@ class RunStore:
 
         ``proof`` is the checksum of its evidence where that was not written here.
         """
-        proof = proof or self._proofs.get(record.trial.key)
+        proof = proof or self._written_proofs.get(record.trial.key)
         self._append("record", {"record": to_json(record), **({"evidence": proof} if proof else {})})
 
     def add_note(self, text: str) -> None:
@@ -254,7 +210,7 @@ class RunStore:
         self._scrub(layout.trial(self.run_dir, key))
         text = _json(redact(to_json(evidence), values=self._hidden))
         write_atomic(layout.evidence(layout.trial(self.run_dir, key)), text)
-        self._proofs[key] = checksum(text)
+        self._written_proofs[key] = checksum(text)
 
     def _scrub(self, trial_dir: Path) -> None:
         """Take secrets out of what was written in the trial itself, by our own part in it: there nobody could know."""
@@ -265,13 +221,9 @@ class RunStore:
                 if (redacted := redact_text(text, values=values)) != text:
                     write_atomic(path, redacted)
 
-    def trial_dir(self, key: str) -> Path:
-        """Where the evidence of a trial lies, also of one that was taken over."""
-        return self._history.trial_dir(key)
-
     def read_evidence(self, key: str) -> Evidence | None:
         """All that was seen of a trial, also of one that was taken over; None when it was not kept."""
-        return evidence_at(layout.evidence(self.trial_dir(key)), proof=self._history.proofs.get(key))
+        return evidence_at(layout.evidence(self.trial_dir(key)), proof=self.proofs.get(key))
 
     def close(self) -> None:
         """Give the run back, with its row in the list of runs."""
@@ -297,7 +249,7 @@ class RunStore:
             os.close(self._lock)
             self._lock = hold(self.run_dir)
         note = f"{self.run_dir.name} was deleted while the run went on; what it held of finished trials is lost"
-        if note not in self._history.notes:
+        if note not in self.notes:
             self.add_note(note)
 
     def _append(self, event: str, data: dict[str, Any]) -> None:
@@ -307,16 +259,16 @@ class RunStore:
         wall = self._clock.wall()
         safe_data = redact(data, values=self._hidden)
         self._appender.append(event=event, wall=wall, data=safe_data)
-        self._history.extend([journal.Line(0, event, wall, safe_data)])
+        self.extend([journal.Line(0, event, wall, safe_data)])
 
     def _check(self, *, machine: Machine | None, code: str | None) -> None:
         """Refuse another machine or other code than it was begun with; None is not compared."""
         mismatches: list[str] = []
-        if machine is not None and machine.fingerprint != self.machine.fingerprint:
-            mismatches.append(f"machine: was {self.machine.fingerprint}, now {machine.fingerprint}")
+        if machine is not None and machine.fingerprint != self.identity.machine.fingerprint:
+            mismatches.append(f"machine: was {self.identity.machine.fingerprint}, now {machine.fingerprint}")
         # "0.1.0+<hash of the sources> (<commit>)": the same sources under another commit are the same code.
-        if code is not None and code.partition(" (")[0] != self.code.partition(" (")[0]:
-            mismatches.append(f"code: was {self.code}, now {code}")
+        if code is not None and code.partition(" (")[0] != self.identity.code.partition(" (")[0]:
+            mismatches.append(f"code: was {self.identity.code}, now {code}")
         if mismatches:
             listed = "\n  ".join(mismatches)
             raise JournalError(

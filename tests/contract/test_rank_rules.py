@@ -1215,3 +1215,23 @@ def test_a_rank_that_exits_is_quoted_with_its_own_last_words_and_not_the_launche
 
     assert (verdict.cause, verdict.rank) == ("exit-7", 1)
     assert quote in verdict.because
+
+
+OWN_LINES = """{mark}Traceback (most recent call last):
+{mark}  File "/job/train.py", line 3, in next_batch
+{mark}ValueError: batch is empty
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "signature"),
+    [
+        ("", "CRASH exit-7"),
+        (OWN_LINES.format(mark=""), "CRASH exit-7: train.next_batch"),
+        (OWN_LINES.format(mark="[rank1]: "), "CRASH exit-7: train.next_batch"),
+    ],
+)
+def test_a_rank_that_exits_is_known_again_by_its_own_lines_and_not_by_the_launchers(own, signature):
+    text = BELOW_TORCHRUN.format(own=own, rule=60 * "=")
+    verdict = classify(ended(LOST, Seen(exit=Exit(code=7), ended_s=4.0), text=text))
+    assert verdict.signature == signature

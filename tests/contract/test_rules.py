@@ -627,6 +627,7 @@ WAITS = {
     "another machine's file system": ("nfs_wait_bit_killable", OUTSIDE),
     "a file system that a program serves": ("request_wait_answer", OUTSIDE),
     "a child": ("do_wait", NOBODY_KNOWS),
+    "a child to begin its program": ("", NOBODY_KNOWS),
     "a lock on a file": ("flock_lock_inode_wait", OUTSIDE),
     "a lock that processes share": ("", NOBODY_KNOWS),
     "room in a pipe": ("anon_pipe_write", OUTSIDE),
@@ -734,9 +735,25 @@ def test_who_can_end_a_wait_decides_when_it_is_a_hang(row, seen, reached):
 @pytest.mark.parametrize("reached", REACHED)
 @pytest.mark.parametrize(("row", "seen"), SHOWN, ids=SHOWN_IDS)
 def test_a_wait_with_a_time_limit_is_never_a_hang(row, seen, reached):
-    if row.what == "a child":
+    if row.cause == "waiting-for-child":
         return  # its calls know no limit; what asks a child again and again is the loader of these tests
     assert not is_hang(reached({**seen, "timed": True}, 9 * LONG))
+
+
+@pytest.mark.parametrize(("child", "hangs"), [("wait_for_partner", False), ("sys_pause", True)])
+def test_who_begins_a_program_goes_on_if_the_process_that_shall_run_it_may(child, hangs):
+    """That opens the files first: a named pipe of another program, which no lock of Python has to do with."""
+    waits = {
+        "wchan": "kernel_clone",
+        "call": "clone",
+        "state": "D",
+        "holders": (WORKER,),
+        "outside": False,
+        "children": 1,
+    }
+    begins = looks(wchan=child, outside=not hangs, call="pause" if hangs else "openat", pid=WORKER, parent=PID)
+    taken = (*stacks([BLOCKED] * 3), *stacks([BLOCKED] * 3, pid=WORKER))
+    assert is_hang(silent(times=BRIEF, processes=(*looks(**waits), *begins), stacks=taken)) is hangs
 
 
 @pytest.mark.parametrize("reached", REACHED)

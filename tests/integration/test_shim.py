@@ -49,6 +49,7 @@ def init_process_group(rank):
     global RANK
     RANK = rank
 def get_rank(): return RANK
+def get_world_size(): return 7
 def new_group(ranks=None, timeout=None): return timeout
 def monitored_barrier(group=None, timeout=None): pass
 """,
@@ -225,6 +226,14 @@ def test_a_time_limit_that_a_group_is_given_is_told_once(place):
 
     rows = [json.loads(line) for line in (place / "trial" / "ranks.jsonl").read_text().splitlines()]
     assert [row["seconds"] for row in rows if row["event"] == "gives_up" and row["rank"] == 5] == [38.0, 2.5]
+
+
+def test_how_many_ranks_there_are_is_told_by_the_group(place):
+    """No launcher's variable says it, and some of them may be of another job."""
+    run(place, "import torch.distributed.distributed_c10d as c10d\nc10d.init_process_group(5)\n" + TRAIN + "train(1)\n")
+
+    rows = [json.loads(line) for line in (place / "trial" / "ranks.jsonl").read_text().splitlines()]
+    assert [row["world"] for row in rows if row["event"] == "world"] == [7]
 
 
 HELPERS = """

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from harness.core.errors import LaunchError, SpecError
+from harness.core.errors import LaunchError
 from harness.plan.leases import PATIENCE, Demand, Lease, Leases
 
-GPUS, CPUS = 4, 3
+GPUS, SLOTS = 4, 3
 
 
 def granted(leases: Leases) -> list[Lease]:
@@ -25,15 +25,15 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leases = Leases(gpus=GPUS, cpus=CPUS)
+        self.leases = Leases(gpus=GPUS, slots=SLOTS)
         self.next_id = 0
         self.overtakers: dict[int, int] = {}
         self.arrivals = 0
 
-    @rule(gpus=st.integers(0, GPUS), cpus=st.integers(0, CPUS))
-    def offer(self, gpus: int, cpus: int) -> None:
+    @rule(gpus=st.integers(0, GPUS))
+    def offer(self, gpus: int) -> None:
         self.next_id += 1
-        self.leases.offer(Demand(id=self.next_id, gpus=gpus, cpus=max(cpus, 1)))
+        self.leases.offer(Demand(id=self.next_id, gpus=gpus))
         self.overtakers[self.next_id] = 0
 
     @rule()
@@ -54,7 +54,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(gpus) == len(set(gpus))
         assert set(gpus) <= set(range(GPUS))
         assert all(len(lease.gpus) == lease.need.gpus for lease in self.leases.running)
-        assert sum(lease.need.cpus for lease in self.leases.running) <= CPUS
+        assert len(self.leases.running) <= SLOTS
 
     @invariant()
     def nobody_is_overtaken_for_ever(self) -> None:
@@ -74,7 +74,7 @@ TestAnyOrder = AnyOrder.TestCase
 
 @given(st.lists(st.integers(1, 2), min_size=1, max_size=8))
 def test_a_wide_trial_waits_for_no_narrow_one_that_came_later(widths: list[int]):
-    leases = Leases(gpus=4, cpus=99)
+    leases = Leases(gpus=4, slots=99)
     leases.offer(Demand(id=0, gpus=1))
     first = leases.grant()
     assert first is not None
@@ -89,7 +89,7 @@ def test_a_wide_trial_waits_for_no_narrow_one_that_came_later(widths: list[int])
 
 
 def test_narrow_trials_use_what_a_reservation_leaves():
-    leases = Leases(gpus=4, cpus=99)
+    leases = Leases(gpus=4, slots=99)
     leases.offer(Demand(id=0, gpus=3))
     leases.offer(Demand(id=1, gpus=3))
     leases.offer(Demand(id=2, gpus=1))
@@ -97,15 +97,13 @@ def test_narrow_trials_use_what_a_reservation_leaves():
 
 
 def test_a_trial_that_can_never_run_here_is_refused():
-    leases = Leases(gpus=2, cpus=1)
+    leases = Leases(gpus=2, slots=1)
     with pytest.raises(LaunchError, match="needs 4 GPUs, but 2 are visible"):
         leases.offer(Demand(id=0, gpus=4))
-    with pytest.raises(SpecError, match="raise --jobs"):
-        leases.offer(Demand(id=0, cpus=2))
 
 
 def test_a_narrow_trial_is_not_starved_by_wide_ones_that_keep_coming():
-    leases = Leases(gpus=2, cpus=99)
+    leases = Leases(gpus=2, slots=99)
     leases.offer(Demand(id=0, gpus=1))
     for later in range(1, 3 * PATIENCE):
         leases.offer(Demand(id=later, gpus=2))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, first_verdict, log_with, place
-from harness.classify.messages import before_launcher, cause_of, headline
+from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
@@ -18,6 +18,7 @@ from harness.classify.views import (
 )
 from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import Confidence, Kind
+from harness.reading.launcher import before_launcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from harness.core.evidence import WorkerResult
     from harness.core.verdict import Case, Verdict
 
+
+_RANK = re.compile(r"^\[rank\d+\]: ?")
+"""What torch puts in front of the lines of a rank's traceback."""
 
 NEAR = 8
 """Lines of output from the one that gives the cause away, in which torch names the parameter."""
@@ -107,10 +111,11 @@ def _signalled(case: Case, number: int) -> Verdict:
 
 def _error_status(case: Case, code: int) -> Verdict:
     log = log_with(case, traceback_names)
-    names = traceback_names(log.text) if log else ()
+    own = _own_lines(case, before_launcher(log.text)) if log else []
+    names = traceback_names("\n".join(_RANK.sub("", line) for line in own))
     printed = "\n".join(tail.text for tail in case.evidence.logs)
     cause, lines = _first_cause(_own_lines(case, printed.splitlines()))
-    last = _last_line(_own_lines(case, before_launcher(log.text))) if log else ""
+    last = _last_line(own)
     quote = f"; {log.stream} ends: {last}" if log and last else ""
     quote = f"; it said: {headline(chr(10).join(lines))}" if cause else quote
     return conclude(
@@ -137,7 +142,7 @@ def _own_lines(case: Case, lines: Iterable[str]) -> list[str]:
     """Those of ``lines`` of output, without those that torch marks as another rank's (``[rank1]: ...``)."""
     last = case.evidence.last
     own = f"[rank{last.rank if last else 0}]:"
-    return [line for line in lines if not re.match(r"\[rank\d+\]:", line) or line.startswith(own)]
+    return [line for line in lines if not _RANK.match(line) or line.startswith(own)]
 
 
 def _last_line(lines: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from harness.core.dotted import leaves
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.facts import steps_of
-from harness.report.next_steps import next_steps
+from harness.report.summary import steps_of as next_of
 from harness.report.text import bullets, code, command, count, details, fence, listed, md, ranges
 from harness.report.words import certificate, not_searched
 
@@ -26,7 +26,7 @@ MOST_COMBINATIONS = 10_000
 
 def section(findings: Findings) -> Block | None:
     """Gaps first, then what would close them."""
-    steps = next_steps(findings)
+    steps = next_of(findings)
     gaps = _gaps(findings) if findings.is_line else gaps_of_cells(findings)
     parts = [
         bullets(gaps),

@@ -127,6 +127,6 @@ def _row(findings: Findings, growth: AxisFit) -> tuple[object, ...]:
         f"{fit.slope:.3g} s" if "seconds" in fit.quantity else f"{fit.slope:.3g}",
         interval,
         f"{fit.r_squared:.3f}",
-        power(fit) if fit.exponent is not None else "-",
+        power(fit) if fit.exponent is not None and fit.is_growth else "-",
         listed(map(code, other_settings(findings, growth))) or "the good values",
     )

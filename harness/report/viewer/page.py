@@ -28,6 +28,17 @@ if TYPE_CHECKING:
     from harness.report.compare import Pair
     from harness.report.tried import TrialSet
 
+_MARKS = ('<meta name="generator" content="nsa-harness ', "script-src 'sha256-")
+"""What stands in the head of every page of ours that has our script."""
+
+
+def is_page(path: Path, *, title: str = "") -> bool:
+    """Whether a file is such a page, of this version or an earlier one, with a title that begins with ``title``."""
+    with suppress(OSError, UnicodeDecodeError):
+        head = read_text(path).partition("<style>")[0]
+        return f"<title>{title}" in head and all(mark in head for mark in _MARKS)
+    return False
+
 
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
     """The run as a page to look into; of a comparison both runs side by side."""
@@ -81,15 +92,11 @@ def page(document: dict[str, Any]) -> str:
 
 
 _TITLE = "The runs in "
-_GENERATOR = '<meta name="generator" content="nsa-harness '
 
 
 def is_index(path: Path) -> bool:
-    """Whether a file is such a page, of this version or an earlier one."""
-    with suppress(OSError, UnicodeDecodeError):
-        head = read_text(path).partition("<style>")[0]
-        return _GENERATOR in head and f"<title>{_TITLE}" in head
-    return False
+    """Whether a file is the page of a folder, of this version or an earlier one."""
+    return is_page(path, title=_TITLE)
 
 
 def index(folder: Path, *, hide: Callable[[str], str]) -> str:

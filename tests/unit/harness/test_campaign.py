@@ -290,6 +290,7 @@ def test_a_second_failure_beside_the_one_that_is_sought_is_named_with_the_way_to
     assert str(run.answer.minimised.causes[0]) == "n_layers>=3"
     (note,) = run.answer.notes
     assert note.startswith("Another failure was seen and not followed: HANG (deadlock), ")
+    assert " with n_layers=2" in note
     assert note.endswith(" Seek it with --bad hang.")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.classify.messages import accused_ranks, before_launcher, cause_of, headline, is_consequence
+from harness.classify.messages import accused_ranks, cause_of, headline, is_consequence
 from harness.core.evidence import WorkerResult
+from harness.reading.launcher import before_launcher
 
 READY_TWICE = (
     "Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) Use of a "

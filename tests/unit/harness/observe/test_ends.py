@@ -13,11 +13,13 @@ import sys
 import time
 from contextlib import suppress
 
+import psutil
 import pytest
 
-from harness.observe.ends import Ends, has_a_limit
+from harness.observe.ends import End, Ends, has_a_limit
 from harness.observe.proc import Proc
 from harness.observe.syscalls import Call
+from harness.reading.waits import BEGINS
 
 ME = os.getpid()
 
@@ -201,6 +203,52 @@ def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
         child.kill()
     assert len(found) == 1
     assert found.pop().startswith(library)
+
+
+def test_who_begins_a_program_waits_for_the_process_that_shall_run_it(tmp_path):
+    os.mkfifo(tmp_path / "in")
+    code = (
+        "import os, subprocess, sys\n"
+        "subprocess.Popen(['sleep', '60'])\n"
+        f"opens = (os.POSIX_SPAWN_OPEN, 0, {str(tmp_path / 'in')!r}, 0, 0)\n"
+        "os.posix_spawn('/bin/cat', ['cat'], {}, file_actions=[opens])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as parent:
+        end, children, newborn = End(""), [], 0
+        for _ in range(500):
+            children = psutil.Process(parent.pid).children()
+            parents = {parent.pid: ME, **{child.pid: parent.pid for child in children}}
+            look = Proc().look(parent.pid, id="look", t_s=0.0, ends=Ends(parents))
+            (thread,) = look.threads
+            if thread.call in BEGINS and len(children) == 2:
+                end = End(thread.call, thread.on, thread.holders, thread.outside)
+                newborn = max(children, key=lambda child: child.create_time()).pid
+                break
+            time.sleep(0.01)
+        for child in children:
+            child.kill()
+        parent.kill()
+    assert (end.on, end.holders, end.outside) == (f"child {newborn} to begin its program", (newborn,), False)
+    assert thread.state == "D"
+
+
+def test_the_library_whose_thread_listens_is_read_from_the_stack():
+    code = (
+        "import ctypes, socket, threading; s = socket.create_server(('', 0)); listens = ctypes.CDLL(None).accept\n"
+        "threading.Thread(target=listens, args=(s.fileno(), None, None)).start(); print(flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        listening: list[str] = []
+        for _ in range(200):
+            look = Proc().look(child.pid, id="look", t_s=0.0, ends=Ends({child.pid: ME}))
+            listening = [thread.library for thread in look.threads if thread.call == "accept"]
+            if listening:
+                break
+            time.sleep(0.01)
+        child.kill()
+    assert len(listening) == 1
+    assert listening[0].startswith(("libffi", "_ctypes"))
 
 
 def end_of_lock(address, pid=ME, *, child=ME):

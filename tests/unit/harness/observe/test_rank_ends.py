@@ -45,6 +45,18 @@ def test_a_process_that_took_itself_for_rank_0_gives_it_back_when_it_joins_as_an
     ranks.close()
 
 
+def test_ranks_of_the_group_that_are_not_here_count(tmp_path):
+    path = layout.ranks(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    began = {"event": "started", "rank": 0, "pid": 8, "world": 0, "t": 1.0}
+    joined = {"event": "world", "rank": 0, "pid": 8, "world": 3, "t": 2.0}
+    path.write_text("".join(json.dumps(row) + "\n" for row in (began, joined)))
+    ranks = Ranks(tmp_path, started_s=0.0)
+    ranks.read()
+    assert (ranks.pids, ranks.world) == ({0: 8}, 3)
+    ranks.close()
+
+
 def test_the_time_limits_of_a_ranks_groups_are_its_own_until_it_begins_anew(tmp_path):
     path = layout.ranks(tmp_path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -108,6 +108,16 @@ def test_pythons_own_service_of_descriptors_is_background_and_the_programs_own_s
     assert background(looks, [sample("/home/me/serve.py")]) == frozenset()
 
 
+@pytest.mark.parametrize(("library", "behind"), [("libnccl.so.2", {8}), ("libserver.so", set()), ("", set())])
+def test_who_listens_for_nccls_other_ranks_is_background(library, behind):
+    """The root of a communicator that is being made, to which nobody but those ranks connects."""
+    root = replace(THREAD, tid=8, wchan="inet_csk_accept", call="accept", outside=True, library=library)
+    looks = [replace(LOOK, threads=(THREAD, root)), replace(later(), threads=(THREAD, root))]
+    main = ThreadStack(tid=7, name="MainThread", frames=(frame("recv", "/home/me/train.py"),))
+    seen = StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=(main,))
+    assert background(looks, [seen]) == behind
+
+
 @pytest.mark.parametrize(
     ("waits_in", "endless", "behind"), [("queue.py", (), {8}), ("threading.py", (), set()), ("threading.py", (8,), {8})]
 )

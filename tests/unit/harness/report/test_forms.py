@@ -82,7 +82,7 @@ def _whole(text):
 def test_the_first_screen_has_verdict_confidence_rank_line_and_next_step(drawn):
     head = drawn[2].partition("</header>")[0]
     for words in ("HANG (deadlock) from n_layers=5 on", "Isolated.", "failed 2 of 2", "confidence high", "rank 0",
-                  "acquire_forever (harness/specimens/backward_deadlock.py:26)", "Look at the function that waits",
+                  "acquire_forever (harness/specimens/backward_deadlock.py:26)", "its stacks are in Evidence",
                   "was planted on purpose"):  # fmt: skip
         assert words in head
 

@@ -301,6 +301,20 @@ def test_an_index_replaces_an_index_and_no_other_page(make_run, tmp_path):
     assert command("--index", tmp_path, "-o", written).exit_code == 0
 
 
+def test_a_page_to_look_into_a_run_replaces_such_a_page_and_no_other(make_run, tmp_path):
+    run_dir, before = make_run("threshold")[1], make_run("empty")[1]
+    for argv, name in (((), "viewer.html"), (("--compare", before), f"compared-with-{before.name}.html")):
+        page = run_dir / name
+        for _ in range(2):
+            assert command(run_dir, "--viewer", *argv).exit_code == 0
+        page.write_text("<h1>My notes</h1>")
+        done = command(run_dir, "--viewer", *argv)
+        assert done.exit_code == 6
+        assert "was not made by nsa-harness report --viewer: it stays as it is" in " ".join(done.output.split())
+        assert page.read_text() == "<h1>My notes</h1>"
+        assert command(run_dir, "--viewer", *argv, "-o", tmp_path / "mine.html").exit_code == 0
+
+
 def cut(content):
     return content[:-10]
 
@@ -340,3 +354,24 @@ def test_a_bundle_that_cannot_be_unpacked_hides_no_other_and_its_next_step_works
     assert "report.md:1: it says: nothing" in done.output
     assert "report RUN --bundle DIR" in done.output
     assert "--salvage" not in done.output
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html", "findings.json", "figures/timeline.svg"])
+def test_a_page_that_is_not_utf_8_fails_its_bundle_and_hides_no_other(name, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.classify.engine.classify", lambda case: as_recorded(tmp_path / "z")(case))
+    shutil.copytree(folder, tmp_path / "z")
+    page = folder / name
+    page.write_bytes(page.read_bytes()[:200] + b"\xff" + page.read_bytes()[200:])
+    done = command("--verify", tmp_path)
+    assert done.exit_code == 1
+    assert f"{name}: it is not UTF-8 from byte 200 on, so nothing in it was compared" in done.output
+    assert "z: " in done.output
+    assert "all the same again" in done.output
+    assert "Pages are written again from their evidence by" in done.output
+
+
+def test_a_folder_in_the_place_of_a_page_fails_its_bundle_and_no_more(folder):
+    layout.report(folder).unlink()
+    layout.report(folder).mkdir()
+    (difference,) = checked(folder).differences
+    assert str(difference).startswith("report.md: it cannot be read, so nothing in it was compared: ")

@@ -62,6 +62,20 @@ def test_the_upper_end_of_an_ordered_axis_is_named_as_such(told):
     assert told(*failing, *passing) == "in both cells with n_layers>=6, and in no other"
 
 
+def test_a_least_value_and_another_setting_are_named_together_where_neither_tells_alone(told):
+    failing = [(cell("nsa", n), "hang") for n in (6, 12)]
+    passing = [(cell("nsa", n), "pass") for n in (1, 2)] + [(cell("dense", n), "pass") for n in (1, 12)]
+    assert told(*failing, *passing) == "in both cells with attention=nsa, n_layers>=6, and in no other"
+    assert told(*failing, *passing, (cell("nsa", 12, patch=True), "pass")) == (
+        "in both cells with attention=nsa, n_layers>=6, patch=false, and in no other"
+    )
+
+
+def test_a_least_value_that_a_passing_cell_has_too_is_not_named(told):
+    failing = [(cell("nsa", n), "hang") for n in (2, 12)]
+    assert told(*failing, (cell("nsa", 6), "pass"), (cell("dense", 12), "pass")) == ""
+
+
 def test_failures_without_a_setting_in_common_are_only_counted(make_campaign):
     trials = [(cell("nsa"), "hang", 0), (cell("legacy-sequential", 12), "hang", 0), (cell("nsa", 12), "pass", 0)]
     trials += [(cell("legacy-sequential"), "pass", 0)]

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from harness.core.cause import Cause, CellCount, Need
+from harness.core.point import Axis, AxisType, Point
+from harness.core.space import Factor, Space
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.search.oracle import Oracle
+from harness.search.oracle import Oracle, not_followed
 
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
 
@@ -92,3 +97,38 @@ def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
     loading = verdict(Kind.HANG, "deadlock", at="queue.get < loader.next")
     assert [oracle.answer(v) for v in (backward, without_native, loading)] == [BAD, BAD, UNRESOLVED]
     assert oracle.others == ("HANG (deadlock) in queue.get",)
+
+
+FLAG_AXES = [Axis(name=name, path=f"flags.{name}", type=AxisType.FLAG, values=(False, True)) for name in "abc"]
+FLAGS = Space(factors=tuple(Factor(axis=axis, good=False, bad=True) for axis in FLAG_AXES))
+C_ALONE = Cause(
+    needs=(Need(axis="c", value=True, good=False, last_good=False),),
+    seen=CellCount(cell=FLAGS.good.with_value("c", True), bad=4),
+)
+
+
+def record(seen: Verdict, answer: Answer, *names: str):
+    """As much of a record as is looked at."""
+    cell = Point.of({name: name in names for name in "abc"})
+    return SimpleNamespace(trial=SimpleNamespace(point=cell), verdict=seen, answer=answer)
+
+
+KEY, VALUE = verdict(Kind.CRASH, "KeyError"), verdict(Kind.CRASH, "ValueError")
+
+
+@pytest.mark.parametrize(
+    ("other", "causes", "may_set", "how"),
+    [
+        (VALUE, (C_ALONE,), True, "the same command and --set c=false"),
+        (VALUE, (C_ALONE,), False, "--bad crash, which takes both for one failure"),
+        (VALUE, (), True, "--bad crash, which takes both for one failure"),
+        (DEADLOCK, (C_ALONE,), True, "--bad hang"),
+    ],
+)
+def test_another_failure_is_told_with_its_fewest_settings_and_with_what_seeks_it_alone(other, causes, may_set, how):
+    records = [record(other, UNRESOLVED, "a", "b", "c"), record(KEY, BAD, "c"), record(other, UNRESOLVED, "a", "b")]
+    (sentence,) = not_followed(records, space=FLAGS, causes=causes, may_set=may_set)
+    assert sentence == (
+        f"Another failure was seen and not followed: {other}, 2 times, with a=true,b=true and 1 other cell. "
+        f"Seek it with {how}."
+    )

@@ -8,15 +8,26 @@ import pytest
 
 from harness.core.evidence import Measurement
 from harness.core.fit import fit_line, student_t
+from harness.core.laws import growth
 from harness.core.outcome import Ending, Outcome
 from harness.core.point import Axis, AxisType, Point
 from harness.core.record import TrialRecord
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.search.laws import growth
 from harness.search.scaling import fit_scaling, fits_along, growth_exponent, scaling_of
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=tuple(range(1, 13)))
+
+
+def test_a_law_that_was_recorded_is_no_growth_where_its_points_show_none():
+    """Earlier versions named a law for every fit; the run is rendered again by the rule of today."""
+    noise, grows = (1.0, 1.3, 0.9, 1.2, 1.1, 1.0), (1.0, 4.1, 8.9, 16.2, 25.1, 36.0)
+    for costs, is_growth in ((noise, False), (grows, True)):
+        points = tuple(zip(map(float, range(1, 7)), costs, strict=True))
+        fit = fit_scaling("seconds per step", points)
+        assert fit is not None
+        recorded = replace(fit, law="n^2", exponent=2.0, slope_low=-0.1)
+        assert (fit.is_growth, recorded.is_growth) == (is_growth, is_growth)
 
 
 @pytest.mark.parametrize(

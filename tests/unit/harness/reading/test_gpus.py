@@ -1,0 +1,44 @@
+"""What a card's figures say of the processes on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.core.devices import GpuProcess, GpuSample
+from harness.reading.gpus import Gpus
+
+OURS = GpuProcess(pid=7, ours=True, memory_bytes=2**30, sm_percent=90)
+BUSY = GpuProcess(pid=8, ours=False, memory_bytes=2**30, sm_percent=40)
+IDLE = GpuProcess(pid=8, ours=False, memory_bytes=2**20, sm_percent=None)
+
+
+def sample(t_s: float, *processes: GpuProcess, power_w: float = 124.0) -> GpuSample:
+    return GpuSample(
+        id=f"gpu-{t_s}", t_s=t_s, index=0, name="card", utilisation=100, memory_utilisation=0, memory_used_bytes=2**31,
+        memory_total_bytes=2**37, power_w=power_w, power_limit_w=700.0, sm_clock_mhz=1980,
+        processes=(OURS, *processes), xids=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("others", "occupied"),
+    [
+        ([(), (), (), ()], True),
+        ([(BUSY,), (), (), (), ()], True),  # it has gone, or computes no longer, for three seconds
+        ([(BUSY,), (IDLE,), (IDLE,), (IDLE,), (IDLE,)], True),
+        ([(BUSY,), (BUSY,), (), (), ()], False),  # two seconds are too few
+        ([(), (), (), (), (BUSY,)], False),
+        ([(BUSY,), (), (BUSY,), (), (BUSY,)], False),
+    ],
+    ids=["alone", "gone", "rests", "too short", "comes", "now and then"],
+)
+def test_a_card_that_others_used_before_is_judged_by_what_came_since(others, occupied):
+    (view,) = Gpus([sample(float(n), *processes) for n, processes in enumerate(others, 1)]).of({7})
+    assert view.occupied_by_nothing is occupied
+
+
+def test_of_the_time_alone_every_sample_counts():
+    samples = [sample(0.5, BUSY), *(sample(float(n)) for n in range(1, 6))]
+    samples[4] = sample(4.0, power_w=500.0)
+    (view,) = Gpus(samples).of({7})
+    assert not view.occupied_by_nothing
