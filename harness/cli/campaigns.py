@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.campaign import Campaign
@@ -17,7 +18,7 @@ from harness.cluster.placed import On
 from harness.machine import code_fingerprint, describe
 from harness.observe.neighbours import visible_gpus
 from harness.report.findings import Findings
-from harness.report.write import summary_json, summary_text, write
+from harness.report.write import form, summary_text, write
 from harness.settings import Settings
 from harness.store.run_store import RunStore, find_run, read_run
 from harness.trees import trees_for
@@ -44,7 +45,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
         print_plan(settings, question(settings))
         return
     run = run_of(ctx, settings, options, question)
-    result(summary_json(run) if options["as_json"] else summary_text(run))
+    result(form(run, Path(run.directory), "json") if options["as_json"] else summary_text(run))
     ctx.exit(of_search(Findings(run=run)))
 
 

@@ -104,7 +104,7 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     if options["linted"]:
         ctx.exit(_lint(options["linted"]))
     if options["schema"]:
-        from harness.report.schema import published
+        from harness.report.render.json import published
 
         click.echo(published())
         return
@@ -225,7 +225,7 @@ def _look_into(where: Path, name: str | None, options: Mapping[str, Any]) -> Non
 
 def _index(folder: Path, options: Mapping[str, Any]) -> None:
     from harness.core.errors import NoRunError
-    from harness.report.viewer.index import index, is_index
+    from harness.report.viewer.page import index, is_index
     from harness.report.write import hider_of
 
     if not folder.is_dir():

@@ -245,7 +245,6 @@ class Block:
 
     title: str
     markdown: str
-    folded: bool = False
 
 
 class Target(Protocol):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.report.figures.draw import Figure
     from harness.report.findings import Findings
 
-Draw: TypeAlias = "Callable[[Findings, Path, Callable[[str], str]], Callable[[], tuple[Figure, ...]]]"
+Draw: TypeAlias = "Callable[[Findings, Callable[[str], str]], Callable[[], tuple[Figure, ...]]]"
 """Begins to draw the figures of a run, and gives what waits for them."""
 
 
@@ -41,15 +41,15 @@ def apart() -> Generator[Draw]:
     has_ended_well = cache(lambda: os.waitpid(child, 0)[1] == 0)
     with os.fdopen(go_fd, "wb", 0) as go, os.fdopen(answers_fd, "rb") as answers, os.fdopen(ask_fd, "wb") as question:
 
-        def draw(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
-            pickle.dump((findings, run_dir, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
+        def draw(findings: Findings, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+            pickle.dump((findings, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
             question.flush()
             with suppress(BrokenPipeError):  # it is dead already, and will not have ended well
                 go.write(b"!")
 
             def wait() -> tuple[Figure, ...]:
                 answer = answers.read()
-                return pickle.loads(answer) if has_ended_well() else here(findings, run_dir, hide)()
+                return pickle.loads(answer) if has_ended_well() else here(findings, hide)()
 
             return wait
 
@@ -66,18 +66,18 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def here(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
+def here(findings: Findings, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
     """Draws in this process, when the figures are asked for."""
-    return lambda: figures_of(findings, run_dir, hide)
+    return lambda: figures_of(findings, hide)
 
 
-def figures_of(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> tuple[Figure, ...]:
+def figures_of(findings: Findings, hide: Callable[[str], str]) -> tuple[Figure, ...]:
     """The figures of a run; one whose evidence, or whose library, cannot be read is left out."""
     figures: list[Figure] = []
     for name in FIGURES:
         figure: Figure | None = None
         with suppress(StoreError, ImportError, OSError):
-            figure = FIGURES.load(name)(findings, run_dir, hide)
+            figure = FIGURES.load(name)(findings, hide)
         figures += [figure] if figure else []
     return tuple(figures)
 

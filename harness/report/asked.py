@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
     from harness.core.matrix import MatrixQuestion
     from harness.core.point import Point
-    from harness.core.verdict import Verdict
     from harness.report.findings import Findings
-    from harness.report.pairs import Pair, Pairs
-    from harness.report.tried import Numbered, TrialSet
+    from harness.report.tried import Numbered, Pair, Pairs, TrialSet
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
 FAR_MORE = 3
@@ -146,16 +144,14 @@ def _not_reached(cells: dict[Point, TrialSet], question: MatrixQuestion) -> str:
     for trials in cells.values():
         if Kind.PASS not in trials.kinds:
             unfinished += 1
-            ended.update(_how_it_ended(trial.verdict) for trial in trials)
+            for trial in trials:
+                verdict = trial.verdict
+                how = "ran out of time" if verdict.kind is Kind.SLOW else f"ended in {verdict.kind}"
+                ended[f"{how} in {verdict.phase}" if verdict.phase else how] += 1
     if not unfinished:
         return ""
     endings = listed(f"{count(n, 'trial')} {how}" for how, n in ended.most_common())
     return f" {count(unfinished, 'cell')} did not get {'there' if question.phase else 'to the end'}: {endings}."
-
-
-def _how_it_ended(verdict: Verdict) -> str:
-    how = "ran out of time" if verdict.kind is Kind.SLOW else f"ended in {verdict.kind}"
-    return f"{how} in {verdict.phase}" if verdict.phase else how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +161,11 @@ class Instead:
     axis: str
     slow: Point
     passed: Point
+
+    @property
+    def change(self) -> str:
+        """``attention=nsa``: what it takes."""
+        return assignment(self.axis, self.passed.get(self.axis))
 
 
 @lru_cache(maxsize=1)
@@ -204,10 +205,9 @@ def why_slow(findings: Findings) -> str:
     built, whole = (_nodes(findings, other.slow), _nodes(findings, other.passed)) if other else (None, None)
     if other is None or built is None or whole is None or built < FAR_MORE * whole:
         return ""
-    changed = assignment(other.axis, other.passed.get(other.axis))
     return (
         f"{findings.name_of(other.slow)} had built {built:,.0f} autograd nodes when its time ran out; with "
-        f"{changed} and nothing else changed a forward pass has {whole:,.0f} in all."
+        f"{other.change} and nothing else changed a forward pass has {whole:,.0f} in all."
     )
 
 
@@ -216,11 +216,9 @@ def instead_of_slow(findings: Findings) -> str:
     other = instead(findings)
     if other is None:
         return ""
-    trials, changed = findings.by_cell[other.passed], assignment(other.axis, other.passed.get(other.axis))
-    return (
-        f"Use {changed}: with nothing else changed it passed {len(trials)} of "
-        f"{len(trials)}, in {seconds(trials.longest_s)} at most."
-    )
+    trials = findings.by_cell[other.passed]
+    passes = f"{len(trials)} of {len(trials)}, in {seconds(trials.longest_s)} at most"
+    return f"Use {other.change}: with nothing else changed it passed {passes}."
 
 
 def _nodes(findings: Findings, cell: Point) -> float | None:

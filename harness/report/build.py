@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import StoreError
 from harness.core.ports import Block
-from harness.report.apart import can_draw, here
+from harness.report.apart import can_draw
 from harness.report.findings import Findings
 from harness.report.over_cells import summarise
 from harness.report.sections import ALONG, OVER_CELLS, SECTIONS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.record import Run
+    from harness.report.apart import Draw
     from harness.report.figures.draw import Figure
     from harness.report.summary import Summary
 
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
 class Report:
     """The one model that every form is rendered from: what a run shows, its first screen, sections and figures.
 
-    ``run_dir`` is where its evidence lies, ``before`` the report that it is compared with, if it is. ``wait`` gives the
-    figures, which may still be being drawn.
+    ``before`` is the report that it is compared with, if it is. ``wait`` gives the figures, which may still be being
+    drawn.
     """
 
     findings: Findings
-    run_dir: Path
     title: str
     summary: Summary
     blocks: tuple[tuple[str, Block], ...]
@@ -55,38 +55,26 @@ class Report:
         return tuple(figure for figure in self.figures if figure.section == section)
 
 
-def build(run: Run, run_dir: Path) -> Report:
-    """The report of ``run``, whose evidence lies in ``run_dir``; also of a run that was cut off or is empty."""
-    return build_from(Findings(run=run), run_dir)
+def build(run: Run, run_dir: Path, *, draw: Draw | None = None, hide: Callable[[str], str] = str) -> Report:
+    """The report of ``run``, whose evidence lies in ``run_dir``; also of a run that was cut off or is empty.
 
-
-def build_from(findings: Findings, run_dir: Path) -> Report:
-    """The report of what a run shows. What was derived is derived here, once: summary, sections and forms take it.
-
-    A section whose evidence cannot be read says so in its place; the others are not affected.
+    What was derived is derived here, once: summary, sections and forms take it. A section whose evidence cannot be
+    read says so in its place; the others are not affected. ``draw`` begins to draw its figures, of which every text
+    goes through ``hide``; without it there are none.
     """
-    summary = summarise(findings, run_dir)
+    findings = Findings(run=run, run_dir=run_dir)
+    figures = draw(findings, hide) if draw else tuple
+    summary = summarise(findings)
     blocks = [("answer", first(findings, summary))]
     for name in ALONG if findings.is_line else OVER_CELLS:
         try:
-            block = SECTIONS.load(name)(findings, run_dir)
+            block = SECTIONS.load(name)(findings)
         except StoreError as error:
             block = Block(title=name.replace("_", " ").capitalize(), markdown=f"Not readable: {md(error)}")
         if block is not None:
             blocks.append((name, block))
-    title = findings.run.spec.question
-    return Report(findings=findings, run_dir=run_dir, title=title, summary=summary, blocks=tuple(blocks))
-
-
-def drawn_report(run: Run, run_dir: Path, *, hide: Callable[[str], str]) -> Report:
-    """As :func:`build`, with its figures, which are drawn in this process."""
-    findings = Findings(run=run)
-    return with_figures(build_from(findings, run_dir), here(findings, run_dir, hide))
-
-
-def with_figures(report: Report, wait: Callable[[], tuple[Figure, ...]]) -> Report:
-    """``report`` with the figures that ``wait`` gives; it is called when the first of them is asked for."""
-    if not can_draw():
+    if draw and not can_draw():
         note = "Figures were not drawn here: matplotlib is not installed."
-        return replace(report, summary=replace(report.summary, notes=(*report.summary.notes, note)))
-    return replace(report, wait=cache(wait))
+        figures, summary = tuple, replace(summary, notes=(*summary.notes, note))
+    title = run.spec.question
+    return Report(findings=findings, title=title, summary=summary, blocks=tuple(blocks), wait=cache(figures))

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import SCHEMA
 from harness.core.errors import DamagedError, NotOursError
-from harness.report.build import drawn_report
+from harness.report.apart import here
+from harness.report.build import build
 from harness.report.figures import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
-from harness.report.render import findings, html, markdown
+from harness.report.render import html, markdown
+from harness.report.render import json as json_form
 from harness.report.sections import earlier
 from harness.report.text import size
 from harness.store import journal, layout
@@ -171,12 +173,12 @@ def pages(run_dir: Path) -> dict[str, str]:
     """
     run = replace(read_run(run_dir), directory="")  # it cannot be continued here
     hider = Hider()
-    report = drawn_report(run, run_dir, hide=hider.text)
+    report = build(run, run_dir, draw=here, hide=hider.text)
     folder = layout.figures(run_dir).name
     texts = {
         layout.report(run_dir).name: markdown.render(report, hide=hider.text, figures=folder),
         layout.report(run_dir, "html").name: html.render(report, hide=hider.text),
-        layout.findings(run_dir).name: findings.render(report, run_dir),
+        layout.findings(run_dir).name: json_form.findings_of(report),
     }
     for figure in report.figures:
         texts[f"{folder}/{figure.name}.svg"] = figure.file
@@ -207,7 +209,7 @@ def _evidence(run_dir: Path, hider: Hider) -> dict[str, str]:
     for name in BESIDE:
         if (run_dir / name).is_file():
             files[name] = without_places(hider.text(read_text(run_dir / name)))
-    compared = earlier.related(Findings(run=read_run(run_dir)), run_dir)
+    compared = earlier.related(Findings(run=read_run(run_dir), run_dir=run_dir))
     files[layout.earlier(run_dir).name] = _clean(compared, hider, indent=1)
     before = layout.bundle_manifest(run_dir)
     why = json.loads(read_text(before)).get("why", "") if before.is_file() else ""

@@ -15,7 +15,7 @@ from harness.report.next_steps import NextStep
 from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table
-from harness.report.tried import TrialSet, each_verdict, together
+from harness.report.tried import TrialSet, each_verdict, place_on, together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,11 +53,6 @@ class Pair:
         return "fixed" if new == "good" else "broken"
 
     @property
-    def is_minimal(self) -> bool:
-        """Whether the two sides differ in one setting only."""
-        return len(self.changed) == 1
-
-    @property
     def is_again(self) -> bool:
         """Whether both sides were run often enough for the change to count as reproduced."""
         return min(len(self.before), len(self.after)) >= TWICE
@@ -70,15 +65,17 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     """
     cell_pairs = pairs(before, after)
     report = build(after, after_dir)
-    after_summary = report.summary
     moved = [pair for pair in cell_pairs if pair.change in ("fixed", "broken", "other failure")]
     changes = Counter(pair.change for pair in cell_pairs)
     tone = "bad" if changes["broken"] else "good" if moved else "unsure"
     claim = _claim(moved)
+    verdict = listed(
+        f"{changes[change]} {change}" for change in ("broken", "fixed", "other failure") if changes[change]
+    )
     summary = replace(
-        after_summary,
+        report.summary,
         kind=COMPARISON,
-        verdict=_verdict(changes),
+        verdict=verdict[:1].upper() + verdict[1:] if verdict else "Nothing changed",
         tone=tone,
         answer=_answer(changes, moved),
         begins_with_verdict=False,
@@ -97,7 +94,6 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     )
     return Report(
         findings=report.findings,
-        run_dir=after_dir,
         title=f"From {before.id} to {after.id}: what changed?",
         summary=summary,
         blocks=blocks,
@@ -112,23 +108,14 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     cell_pairs: list[Pair] = []
     keys = list(dict.fromkeys((*new, *old)))
     if len(names) == 1:
-        order = _order_of_settings(after)
-        keys.sort(key=lambda key: [order.get(setting, len(order)) for setting in key])
+        axes = {factor.name: factor.axis for factor in after.spec.matrix.space.factors}
+        keys.sort(key=lambda key: [place_on(axes[name], value) for name, value in key if name in axes])
     for key in keys:
         one, other = old.get(key, TrialSet()), new.get(key, TrialSet())
         changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
         name = ", ".join(starmap(assignment, key)) or "the run"
         cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed))
     return tuple(cell_pairs)
-
-
-def _order_of_settings(run: Run) -> dict[tuple[str, Value], int]:
-    """The place of every setting on its axis."""
-    order: dict[tuple[str, Value], int] = {}
-    for factor in run.spec.matrix.space.factors:
-        for place, value in enumerate(factor.axis.values):
-            order[factor.name, value] = place
-    return order
 
 
 def _axes(run: Run) -> set[str]:
@@ -146,11 +133,6 @@ def _tone(trials: TrialSet) -> str:
 
 def _counts(trials: TrialSet) -> str:
     return f"{trials.bad or trials.good} of {len(trials)}"
-
-
-def _verdict(changes: Counter[str]) -> str:
-    text = listed(f"{changes[change]} {change}" for change in ("broken", "fixed", "other failure") if changes[change])
-    return text[:1].upper() + text[1:] if text else "Nothing changed"
 
 
 def _answer(changes: Counter[str], moved: list[Pair]) -> str:
@@ -182,7 +164,7 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     for pair in moved[:6]:
         text = f"{pair.name}: {each_verdict(pair.before)} {_counts(pair.before)} before, "
         text += f"{each_verdict(pair.after)} {_counts(pair.after)} after"
-        differing = "only one thing differs" if pair.is_minimal else f"{len(pair.changed)} settings differ"
+        differing = "only one thing differs" if len(pair.changed) == 1 else f"{len(pair.changed)} settings differ"
         sentences.append(f"{text}; {differing if pair.changed else 'nothing that was recorded differs'}.")
     return tuple(sentences)
 
@@ -210,13 +192,10 @@ def _table(cell_pairs: tuple[Pair, ...]) -> str:
 
 
 def _side(trials: TrialSet) -> str:
-    return f"{md(each_verdict(trials))} ({_counts(trials)}), {_time(trials)}" if trials else "-"
-
-
-def _time(trials: TrialSet) -> str:
-    if trials.pass_s is not None:
-        return f"a pass takes {seconds(trials.pass_s)}"
-    return seconds(trials.first.record.outcome.duration_s)
+    if not trials:
+        return "-"
+    took = f"a pass takes {seconds(trials.pass_s)}" if trials.pass_s is not None else seconds(trials.times_s[0])
+    return f"{md(each_verdict(trials))} ({_counts(trials)}), {took}"
 
 
 def _pairs(moved: list[Pair]) -> str:
@@ -245,10 +224,8 @@ def _else(before: Run, after: Run) -> str:
 
 
 def _runs(before: Run, after: Run) -> str:
-    rows = (("before", *_run(before)), ("after", *_run(after)))
+    rows: list[tuple[object, ...]] = []
+    for name, run in (("before", before), ("after", after)):
+        begun = md(run.started_at[:16].replace("T", " "))
+        rows.append((name, code(run.id), begun, len(run.records), seconds(run.seconds), md(run.ended)))
     return table(("", "run", "begun", "trials", "took", "ended"), rows, right=(3, 4))
-
-
-def _run(run: Run) -> tuple[object, ...]:
-    begun = md(run.started_at[:16].replace("T", " "))
-    return (code(run.id), begun, len(run.records), seconds(run.seconds), md(run.ended))

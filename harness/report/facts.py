@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from harness.core.dotted import leaves
 from harness.core.errors import StoreError
-from harness.store import layout
 from harness.store.files import read_object
 
 if TYPE_CHECKING:
@@ -38,27 +36,18 @@ def object_at(path: Path) -> dict[str, Any]:
     return {}
 
 
-def raw_evidence(run_dir: Path, key: str) -> dict[str, Any] | None:
-    """What EVIDENCE_PARTS names of a trial's evidence, as plain JSON, or None when it was not kept or cannot be read.
+def evidence_parts(path: Path) -> dict[str, Any]:
+    """What EVIDENCE_PARTS names of the evidence at ``path``, as plain JSON; empty when it is not there or not readable.
 
     For the few facts that are wanted of every trial; reading hundreds of stacks for them would take seconds.
     """
-    path = layout.evidence(layout.trial(run_dir, key))
-    try:
-        return _evidence_parts(path, path.stat().st_mtime_ns)
-    except (OSError, ValueError):
-        return None
-
-
-@lru_cache(maxsize=4096)
-def _evidence_parts(path: Path, mtime_ns: int) -> dict[str, Any] | None:
-    """What EVIDENCE_PARTS names of the evidence at ``path``; ``mtime_ns`` tells a file that was written again."""
-    text = path.read_text(encoding="utf-8")
     parts: dict[str, Any] = {}
-    for name in EVIDENCE_PARTS:
-        _, is_there, rest = text.partition(f'\n "{name}": ')
-        if not is_there:  # not as the store writes it: a line for each part, and no other line begins like it
-            data: dict[str, Any] | None = json.loads(text)
-            return {name: data.get(name) for name in EVIDENCE_PARTS} if isinstance(data, dict) else None
-        parts[name] = _READER.raw_decode(rest)[0]
+    with suppress(OSError, ValueError):
+        text = path.read_text(encoding="utf-8")
+        for name in EVIDENCE_PARTS:
+            _, is_there, rest = text.partition(f'\n "{name}": ')
+            if not is_there:  # not as the store writes it: a line for each part, and no other line begins like it
+                data = object_at(path)
+                return {name: data.get(name) for name in EVIDENCE_PARTS}
+            parts[name] = _READER.raw_decode(rest)[0]
     return parts

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from harness.core.boundary import Finding
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
-from harness.report.pairs import Pairs, pairs_of
-from harness.report.subject import GRAVITY, to_tell_of
-from harness.report.tried import Cell, Group, Numbered, TrialSet, place_on, together
+from harness.report.facts import evidence_parts
+from harness.report.tried import Cell, Group, Numbered, Pairs, TrialSet, pairs_of, place_on, together
+from harness.store import layout
+from harness.store.evidence import read_evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
+    from collections.abc import Iterable, Mapping, Sequence, Set
 
     from harness.core.campaign import CellResult
     from harness.core.cause import AxisFinding
+    from harness.core.evidence import Evidence
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
 
@@ -30,12 +34,45 @@ if TYPE_CHECKING:
 FAILED = FAILURES | {Kind.BELOW_TARGET}
 """Kinds that a headline names as a failure: a trial that ended well with wrong numbers did not pass either."""
 
+GRAVITY = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET, Kind.UNRESOLVED, Kind.INFRA)
+"""The gravest first: what a report speaks of when several things went wrong."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """What a run shows: two of them are the same only where they are one object, and then nothing was derived twice."""
+    """What a run shows: two of them are the same only where they are one object, and then nothing was derived twice.
+
+    ``run_dir`` is where its evidence lies; whoever asks for no evidence need not name it.
+    """
 
     run: Run
+    run_dir: Path = Path()
+
+    def evidence_of(self, record: TrialRecord) -> Evidence | None:
+        """What was seen of a trial; None when it was not kept.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        return read_evidence(self.run_dir, record.trial.key)
+
+    def has_evidence_of(self, record: TrialRecord) -> bool:
+        """Whether it was kept."""
+        return layout.evidence(layout.trial(self.run_dir, record.trial.key)).is_file()
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Numbered, dict[str, Any]], ...]:
+        """Every trial with the few facts of its evidence that are wanted of all: see :func:`evidence_parts`."""
+        every: list[tuple[Numbered, dict[str, Any]]] = []
+        for trial in self.trials:
+            path = layout.evidence(layout.trial(self.run_dir, trial.record.trial.key))
+            every.append((trial, evidence_parts(path)))
+        return tuple(every)
+
+    @cached_property
+    def is_passed_on(self) -> bool:
+        """Whether its evidence is that of a bundle."""
+        return layout.bundle_manifest(self.run_dir).is_file()
 
     @cached_property
     def trials(self) -> tuple[Numbered, ...]:
@@ -72,6 +109,12 @@ class Findings:
     def subject(self) -> TrialRecord | None:
         """The trial to tell about: see :func:`to_tell_of`."""
         return to_tell_of(self.run.records, answered=self.answered)
+
+    @cached_property
+    def subject_evidence(self) -> tuple[TrialRecord, Evidence] | None:
+        """The subject with its evidence; None when there is neither."""
+        evidence = self.evidence_of(self.subject) if self.subject else None
+        return (self.subject, evidence) if self.subject and evidence else None
 
     @cached_property
     def answered(self) -> tuple[Point, ...]:
@@ -171,6 +214,11 @@ class Findings:
                 return cell
         return Cell(value=value)
 
+    def is_threshold(self, value: Value) -> bool:
+        """Whether it is the first failing value of the axis, located behind a good one."""
+        boundary = self.run.boundary
+        return boundary is not None and boundary.finding is Finding.THRESHOLD and value == boundary.first_bad
+
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """Trials of one cell that ended alike and did not pass, the one to speak of first.
@@ -178,23 +226,18 @@ class Findings:
         Along an axis that is the failure sought, at the first failing value; over cells it is the group of the trial
         that is told of, then the failure sought, then the gravest.
         """
-        alike: dict[tuple[Value, str], list[Numbered]] = {}
+        alike: dict[tuple[Value, str, bool], list[Numbered]] = {}
         for trial in self.searched if self.is_line else self.trials:
             if trial.verdict.kind is not Kind.PASS:
                 value = self.value_of(trial) if self.is_line else self.name_of(trial.cell)
-                alike.setdefault((value, self._how(trial)), []).append(trial)
-        groups = [Group(value=value, trials=tuple(trials)) for (value, _), trials in alike.items()]
-        return tuple(sorted(groups, key=self._rank_on_axis if self.is_line else self._rank_by_gravity))
+                is_sought = self.is_line and trial.record.answer is Answer.BAD  # along an axis it decides what counts
+                alike.setdefault((value, str(trial.verdict), is_sought), []).append(trial)
+        groups = [Group(value=value, trials=tuple(trials)) for (value, *_), trials in alike.items()]
+        return tuple(sorted(groups, key=self._place_of))
 
-    def _how(self, trial: Numbered) -> str:
-        """How it ended; along an axis also whether it showed the failure sought, which decides what counts."""
-        suffix = " (sought)" if self.is_line and trial.record.answer is Answer.BAD else ""
-        return f"{trial.verdict}{suffix}"
-
-    def _rank_on_axis(self, group: Group) -> tuple[int, int]:
-        return int(not group.is_bad), place_on(self.run.axis, group.value)
-
-    def _rank_by_gravity(self, group: Group) -> tuple[int, int, int]:
+    def _place_of(self, group: Group) -> tuple[int, ...]:
+        if self.is_line:
+            return int(not group.is_bad), place_on(self.run.axis, group.value)
         is_subject = self.subject_number in group.numbers
         return int(not is_subject), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
 
@@ -225,3 +268,21 @@ class Findings:
 def cells_of(trials: Iterable[Numbered]) -> list[Point]:
     """The cells of ``trials``, each once, in their order."""
     return list(dict.fromkeys(trial.cell for trial in trials))
+
+
+def to_tell_of(records: Sequence[TrialRecord], *, answered: Sequence[Point] = ()) -> TrialRecord | None:
+    """The first trial that failed, of those that showed the failure sought if any did; else the gravest; None without.
+
+    Of a hang and a crash the first is told of, not the graver one: it is what whoever runs it meets first. Where a
+    search named causes, whose cells are ``answered``, it is the first failure of the first of those: another one, of
+    a cell that holds more, is not what was answered.
+    """
+    wrong = [r for r in records if r.verdict.kind is not Kind.PASS and not r.trial.is_control]
+
+    def order(record: TrialRecord) -> tuple[bool, int, int]:
+        gravity = -1 if record.verdict.kind in FAILURES else GRAVITY.index(record.verdict.kind)
+        cell = record.trial.point
+        place = answered.index(cell) if cell in answered else len(answered)
+        return record.answer is not Answer.BAD, place, gravity
+
+    return min(wrong, key=order, default=None)

@@ -50,11 +50,12 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         return (go_on(findings),)
     if findings.is_line:
         return next_along(findings, place=place)
+    instead = instead_of_slow(findings)  # it was seen to pass, and costs nothing more
     steps = [
         _put_right(findings),
         None if findings.subject is None else give_input(findings.subject),
         _look_closer(findings, place),
-        _instead(findings),
+        NextStep(text=instead) if instead else None,
         _slow(findings),
         _undecided(findings),
         _search(findings),
@@ -97,9 +98,7 @@ def _for(findings: Findings, boundary: Boundary, *, place: str, ours: bool) -> l
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             return [
-                None if findings.failing is None else give_input(findings.failing.first.record),
-                _wait_longer(findings),
-                _look(findings, place),
+                *_look(findings, place),
                 _repeat(findings, boundary),
                 _control(findings, boundary) if ours else None,
                 _certify(findings, boundary),
@@ -110,11 +109,8 @@ def _for(findings: Findings, boundary: Boundary, *, place: str, ours: bool) -> l
         case Finding.NO_THRESHOLD_SLOW:
             return [_more_time(findings, boundary)]
         case Finding.INCONCLUSIVE:
-            return [
-                _unresolved(findings),
-                _more_time(findings, boundary),
-                NextStep(text="Ask again.", command=findings.run.argv),
-            ]
+            once_more = NextStep(text="Ask again.", command=findings.run.argv)
+            return [_unresolved(findings), _more_time(findings, boundary), once_more]
 
 
 def go_on(findings: Findings) -> NextStep:
@@ -122,14 +118,14 @@ def go_on(findings: Findings) -> NextStep:
     run = findings.run
     text, more = "Continue; finished trials are not run again.", ()
     if run.ended == BUDGET_USED_UP:
-        if _gpu_seconds_are_spent(run):
+        most = run.spec.matrix.gpu_seconds
+        if most is not None and run.answer is not None and run.answer.gpu_seconds >= most:
             return _more_gpu_seconds(findings)
         limit, more = _twice(run)
         text = f"Continue with twice the limit of {limit}; finished trials are not run again."
     verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
-    return NextStep(
-        text=text, command=Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id))).argv
-    )
+    resume = Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id)))
+    return NextStep(text=text, command=resume.argv)
 
 
 def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -146,18 +142,11 @@ def _twice(run: Run) -> tuple[str, tuple[tuple[str, str], ...]]:
     return " and of ".join(limits), tuple(options)
 
 
-def _gpu_seconds_are_spent(run: Run) -> bool:
-    most = run.spec.matrix.gpu_seconds
-    return most is not None and run.answer is not None and run.answer.gpu_seconds >= most
-
-
 def _more_gpu_seconds(findings: Findings) -> NextStep:
     """The GPU-seconds of a matrix are its file's to allow."""
     run = findings.run
-    text = (
-        f"Allow more than {run.spec.matrix.gpu_seconds:g} GPU-seconds in {run.spec.file} and run it again; "
-        f"with --reuse the finished trials count."
-    )
+    most = f"{run.spec.matrix.gpu_seconds:g} GPU-seconds"
+    text = f"Allow more than {most} in {run.spec.file} and run it again; with --reuse the finished trials count."
     command = () if run.invocation is None else run.invocation.without("--fresh").having("--reuse").argv
     return NextStep(text=text, command=command)
 
@@ -170,10 +159,10 @@ def reproduce(findings: Findings) -> tuple[str, ...]:
     return run.invocation.without("--reuse").having("--fresh").argv
 
 
-def again(findings: Findings, option: str, value: str) -> tuple[str, ...]:
-    """The command that asks the same with ``option`` at ``value``; empty where a run does not know its options."""
-    run = findings.run
-    return () if run.invocation is None else run.invocation.having(option, value).argv
+def _ask_again(findings: Findings, text: str, option: str, value: str) -> NextStep:
+    """To ask the same with ``option`` at ``value``; without a command where a run does not know its options."""
+    invocation = findings.run.invocation
+    return NextStep(text=text, command=() if invocation is None else invocation.having(option, value).argv)
 
 
 def give_input(record: TrialRecord) -> NextStep | None:
@@ -186,22 +175,17 @@ def give_input(record: TrialRecord) -> NextStep | None:
     )
 
 
-def _wait_longer(findings: Findings) -> NextStep | None:
-    """Where a hang was told by the trial's own pace, from a wait that the outside could still end."""
+def _look(findings: Findings, place: str) -> list[NextStep | None]:
+    """What the failure itself asks for; first to wait, where a wait that the outside could end was told by its pace."""
     group = findings.failing
-    if group is None or group.first.verdict.confidence is not Confidence.MEDIUM:
-        return None
-    if group.first.record.outcome.stopped_by is not StopReason.PACE:
-        return None
-    return NextStep(
-        text="Rule out that what it waits for is only late: a stall limit of a minute is watched for four.",
-        command=again(findings, "--stall", "60s"),
-    )
-
-
-def _look(findings: Findings, place: str) -> NextStep | None:
-    group = findings.failing
-    return None if group is None else _look_at(group.first.verdict, place, evidence=at(findings, group.value))
+    if group is None:
+        return []
+    verdict, record = group.first.verdict, group.first.record
+    steps = [give_input(record)]
+    if verdict.confidence is Confidence.MEDIUM and record.outcome.stopped_by is StopReason.PACE:
+        text = "Rule out that what it waits for is only late: a stall limit of a minute is watched for four."
+        steps.append(_ask_again(findings, text, "--stall", "60s"))
+    return [*steps, _look_at(verdict, place, evidence=at(findings, group.value))]
 
 
 def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
@@ -214,20 +198,16 @@ def _control(findings: Findings, boundary: Boundary) -> NextStep | None:
     name = findings.run.spec.usual_control
     if findings.controls or not name:
         return None
-    return NextStep(
-        text=f"Run a control: whether {at(findings, boundary.first_bad)} passes with only that one thing changed.",
-        command=again(findings, "--control", name),
-    )
+    text = f"Run a control: whether {at(findings, boundary.first_bad)} passes with only that one thing changed."
+    return _ask_again(findings, text, "--control", name)
 
 
 def _certify(findings: Findings, boundary: Boundary) -> NextStep | None:
     if boundary.certified or boundary.last_good is None:
         return None
     passes = max(boundary.certificate_passes, 9)
-    return NextStep(
-        text=f"Complete the certificate: a rare failure at {at(findings, boundary.last_good)} is not ruled out yet.",
-        command=again(findings, "--certify", str(passes)),
-    )
+    text = f"Complete the certificate: a rare failure at {at(findings, boundary.last_good)} is not ruled out yet."
+    return _ask_again(findings, text, "--certify", str(passes))
 
 
 def _other(findings: Findings) -> NextStep | None:
@@ -255,20 +235,16 @@ def _further(findings: Findings) -> NextStep | None:
     last = run.axis.values[-1]
     if not isinstance(last, int) or isinstance(last, bool):
         return None
-    return NextStep(
-        text=f"Go further: nothing above {at(findings, last)} was tried.",
-        command=again(findings, "--axis", f"{run.axis.name}={last}..{2 * last}"),
-    )
+    text = f"Go further: nothing above {at(findings, last)} was tried."
+    return _ask_again(findings, text, "--axis", f"{run.axis.name}={last}..{2 * last}")
 
 
 def _longer(findings: Findings) -> NextStep | None:
     steps = max((len(record.measurement.step_s) for record in findings.run.records), default=0)
     if not steps:
         return None
-    return NextStep(
-        text=f"Train longer: a failure after step {steps} of a trial would not have been seen.",
-        command=again(findings, "--steps", str(10 * steps)),
-    )
+    text = f"Train longer: a failure after step {steps} of a trial would not have been seen."
+    return _ask_again(findings, text, "--steps", str(10 * steps))
 
 
 def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
@@ -278,10 +254,8 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
         return None
     if fit is None:
         limit_s = slow[0].first.record.trial.budget.total.seconds
-        return NextStep(
-            text=f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows.",
-            command=again(findings, "--total", f"{math.ceil(4 * limit_s)}s"),
-        )
+        text = f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows."
+        return _ask_again(findings, text, "--total", f"{math.ceil(4 * limit_s)}s")
     last = findings.run.axis.values[-1]
     if not isinstance(last, int | float):
         return None
@@ -290,10 +264,8 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"
     away = f" ({how_far(times)})" if how_far(times) else ""
-    return NextStep(
-        text=f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {multiple} that.",
-        command=again(findings, "--total", f"{enough}s"),
-    )
+    text = f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {multiple} that."
+    return _ask_again(findings, text, "--total", f"{enough}s")
 
 
 def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> float:
@@ -338,13 +310,8 @@ def _look_at(verdict: Verdict, place: str, *, evidence: str) -> NextStep:
     return NextStep(text=f"Look at {where} (Evidence, {evidence}).")
 
 
-def _instead(findings: Findings) -> NextStep | None:
-    """What was seen to pass in place of what was slow: it costs nothing more."""
-    text = instead_of_slow(findings)
-    return NextStep(text=text) if text else None
-
-
 def _slow(findings: Findings) -> NextStep | None:
+    """As much time as was seen to be enough; else twice what is predicted, or four times the longest limit."""
     if not findings.slow:
         return None
     lasted_s: list[float] = []
@@ -354,15 +321,10 @@ def _slow(findings: Findings) -> NextStep | None:
     if lasted_s:
         allowance = f"the {seconds(max(lasted_s))} that it was seen to need"
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
-    enough = seconds(_enough_s(findings))
+    limit_s = max(TrialSet(trials=findings.slow).slow_limits_s)
+    predicted_s = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
+    enough = seconds(math.ceil(max(2 * predicted_s, 4 * limit_s) / 10) * 10)
     return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
-
-
-def _enough_s(findings: Findings) -> int:
-    """Twice what a healthy trial is predicted to need, or four times the longest limit that ran out."""
-    limit = max(TrialSet(trials=findings.slow).slow_limits_s)
-    predicted = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
-    return math.ceil(max(2 * predicted, 4 * limit) / 10) * 10
 
 
 def more_time(run: Run, record: TrialRecord) -> NextStep | None:
@@ -378,9 +340,8 @@ def more_time(run: Run, record: TrialRecord) -> NextStep | None:
     if not is_open or reason is None or reason not in limits or run.invocation is None:
         return None
     option, name, limit = limits[reason]
-    text = (
-        f"Give it ten times the {name} limit of {limit.seconds:g} s: what is only slow then goes on, a hang does not."
-    )
+    amount = f"ten times the {name} limit of {limit.seconds:g} s"
+    text = f"Give it {amount}: what is only slow then goes on, a hang does not."
     return NextStep(text=text, command=run.invocation.having(option, f"{math.ceil(10 * limit.seconds)}s").argv)
 
 
@@ -403,10 +364,8 @@ def _search(findings: Findings) -> NextStep | None:
         return None
     if findings.axes_with(AxisFinding.IMPLICATED):
         return None
-    return NextStep(
-        text="Find the settings that the failure needs, step by step from the passing side.",
-        command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv,
-    )
+    text = "Find the settings that the failure needs, step by step from the passing side."
+    return NextStep(text=text, command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv)
 
 
 def _run_again(findings: Findings) -> NextStep | None:
@@ -417,10 +376,7 @@ def _run_again(findings: Findings) -> NextStep | None:
     if not once or run.spec.task is not Task.CELLS:
         return None
     passes = str(max(2, run.spec.passes + 1))
-    return NextStep(
-        text=f"Run it again: {count(once, 'cell')} failed once only.",
-        command=again(findings, "--repeat", passes),
-    )
+    return _ask_again(findings, f"Run it again: {count(once, 'cell')} failed once only.", "--repeat", passes)
 
 
 def _rare(findings: Findings) -> NextStep | None:
@@ -429,7 +385,5 @@ def _rare(findings: Findings) -> NextStep | None:
     if findings.kinds & FAILURES or good < 1 or findings.run.spec.task is not Task.CELLS:
         return None
     percent = math.ceil(100 * (1 - 0.05 ** (1 / good)))
-    return NextStep(
-        text=f"Repeat: {count(good, 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %).",
-        command=again(findings, "--repeat", str(max(9, 3 * good))),
-    )
+    text = f"Repeat: {count(good, 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %)."
+    return _ask_again(findings, text, "--repeat", str(max(9, 3 * good)))

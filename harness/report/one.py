@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.core.node import in_words
@@ -11,21 +11,21 @@ from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.reading.frames import is_noise, telling_frame
-from harness.reading.places import RankSeen, group_ranks, sentence
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
+from harness.report.findings import to_tell_of
 from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
-    deciding_sample,
     deciding_stack,
     place,
     rank_by_pid,
+    sentences_of,
     thread_name,
     variables,
+    who_tells,
 )
-from harness.report.subject import to_tell_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
 from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.evidence import Evidence, ProcessState, RankFacts, StackSample
+    from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
-    from harness.core.verdict import Alternative, Verdict
-
-Look = TypeVar("Look", "StackSample", "ProcessState")
 
 WIDTH = 80
 FRAMES = 8
@@ -47,6 +44,7 @@ LOG_LINES = 6
 LONGEST = 1200
 """Characters of one line of output that are shown; the report has all of it."""
 RIVALS = 2
+"""Other causes that a reader must know of now; the report has all."""
 UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
 
@@ -55,50 +53,6 @@ NOTHING_ENDED = "nothing was ended"
 
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
-
-
-def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:
-    """Every rank with its stacks and looks of the last silence."""
-    return tuple(_rank(evidence, facts) for facts in evidence.ranks)
-
-
-def _who_tells(evidence: Evidence, verdict: Verdict) -> tuple[RankSeen, ...]:
-    """The same; of a program without ranks the process whose stack decides."""
-    if evidence.ranks:
-        return ranks_of(evidence)
-    sample = deciding_sample(evidence, verdict)
-    if sample is None:
-        return ()
-    since_s = evidence.last.t_s if evidence.last else -1.0
-    return (_latest(evidence, rank=None, pid=sample.pid, since_s=since_s, missing=""),)
-
-
-def _rank(evidence: Evidence, facts: RankFacts) -> RankSeen:
-    missing = ""
-    if facts.ended_s is not None or facts.exit is not None:
-        how = facts.exit.words if facts.exit else ""
-        missing = f"has ended with {how}" if how else "has ended"
-    since_s = facts.last.t_s if facts.last else -1.0
-    return _latest(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
-
-
-def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
-    stacks = _since(evidence.stacks, pid=pid, since_s=since_s)
-    looks = _since(evidence.processes, pid=pid, since_s=since_s)
-    reason = missing if missing or stacks else "showed no stack"
-    return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)
-
-
-def _since(looks: Sequence[Look], *, pid: int | None, since_s: float) -> tuple[Look, ...]:
-    """Those of one process that were taken later."""
-    return tuple(look for look in looks if look.pid == pid and look.t_s > since_s)
-
-
-def sentences_of(ranks: Sequence[RankSeen]) -> list[str]:
-    """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
-    if not any(rank.stacks for rank in ranks):
-        return []
-    return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]
 
 
 def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
@@ -174,7 +128,10 @@ NEXT = {
 
 def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> str:
     verdict = record.verdict
-    stopped = _stopped(evidence) if evidence is not None and verdict.cause in PAUSED else []
+    stopped: list[int] = []
+    if evidence is not None and verdict.cause in PAUSED:
+        last = {look.pid: look.state for look in evidence.processes}
+        stopped = [pid for pid, state in last.items() if state == "T"]
     if stopped:
         pids = " ".join(map(in_words, stopped))
         return f"nothing was ended. It goes on with: kill -CONT {pids}"
@@ -184,12 +141,6 @@ def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> 
         refused = any("ptrace refused" in failure.reason for failure in evidence.failures)
         return WHO_MAY_LOOK if refused else "see what is in the way with: nsa-harness doctor"
     return NEXT.get(verdict.cause or "", "look again later, or with --follow: what it waits for may come")
-
-
-def _stopped(evidence: Evidence) -> list[int]:
-    """The processes that were in state T at their last look."""
-    last = {look.pid: look.state for look in evidence.processes}
-    return [pid for pid, state in last.items() if state == "T"]
 
 
 def _tally(records: Sequence[TrialRecord]) -> list[str]:
@@ -234,17 +185,13 @@ def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:
     if verdict.kind is Kind.PASS:
         return [str(verdict)]
     rank = f", rank {verdict.rank}" if verdict.rank is not None and evidence and evidence.ranks else ""
-    what = f"{verdict}{rank}{_at_line(record, evidence)}"
+    place = place_in(record, evidence)
+    line = f": {clean(place.brief)}" if place.is_line and verdict.kind in FAILURES else ""
+    what = f"{verdict}{rank}{line}"
     when = "watched for" if record.outcome.ending is Ending.STILL_RUNNING else "after"
     how = f"(confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
     one = f"{what}  {how}"
     return [one] if len(one) <= WIDTH else [*wrap(what, width=WIDTH), f"  {how}"]
-
-
-def _at_line(record: TrialRecord, evidence: Evidence | None) -> str:
-    """The line of a failure, where one is known."""
-    place = place_in(record, evidence)
-    return f": {clean(place.brief)}" if place.is_line and record.verdict.kind in FAILURES else ""
 
 
 def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -252,7 +199,9 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
     out = [] if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE) else _places(record, evidence)
     if kind in (Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.INFRA, Kind.BELOW_TARGET):
         out += _last_words(evidence, record.verdict.rank)
-    for other in _rivals(record):
+    sure = record.verdict.confidence in (Confidence.PROOF, Confidence.HIGH)
+    rivals = () if sure or record.verdict.cause == "moving" else record.verdict.alternatives[:RIVALS]
+    for other in rivals:
         out += ["", *_indented(f"it may also be {other.cause}: {clean(other.because)}")]
         out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
     return out
@@ -260,19 +209,13 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
 
 def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     """Where each rank is or was, with the stack that decides."""
-    sentences = sentences_of(_who_tells(evidence, record.verdict))
+    sentences = sentences_of(who_tells(evidence, record.verdict))
     if not sentences:
         return []
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
     for sentence_ in sentences:
         out += _behind("  ", wrap(clean(sentence_), width=WIDTH - 4), more="    ")
     return [*out, *_stack(record, evidence), *_variables(evidence)]
-
-
-def _rivals(record: TrialRecord) -> tuple[Alternative, ...]:
-    """The other causes that a reader must know of now; the report has all."""
-    sure = record.verdict.confidence in (Confidence.PROOF, Confidence.HIGH)
-    return () if sure or record.verdict.cause == "moving" else record.verdict.alternatives[:RIVALS]
 
 
 def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -369,14 +312,10 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         parts.append(f"first step began after {seconds(measurement.startup_s)}")
     if measurement.peak_rss_bytes:
         parts.append(f"peak memory {size(measurement.peak_rss_bytes)}")
-    if _is_without_progress(record, evidence):
+    has_ended = record.outcome.ending is not Ending.STILL_RUNNING
+    if has_ended and evidence is not None and not evidence.heartbeats_total:
         parts.append("no sign of progress was seen (name one with --progress or --progress-file)")
     return "; ".join(parts) or "no step was seen"
-
-
-def _is_without_progress(record: TrialRecord, evidence: Evidence | None) -> bool:
-    has_ended = record.outcome.ending is not Ending.STILL_RUNNING
-    return has_ended and evidence is not None and not evidence.heartbeats_total
 
 
 def _behind(start: str, lines: Sequence[str], *, more: str = "") -> list[str]:

@@ -1,9 +1,11 @@
-"""The first screen of a report."""
+"""The first screen of a report; of a run over cells also its sentences, and how strongly they may speak."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from harness.core.boundary import Claim
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.point import assignment, word_of
@@ -11,64 +13,60 @@ from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.findings import FAILED, cells_of
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, summarise_along
-from harness.report.sure import MOST_NAMED, claim_of, sure_of
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
 from harness.report.where import names_of, where
-from harness.report.words import ENDS, LINEAR_R_SQUARED, day, other_settings, watched_without_verdict
+from harness.report.words import (
+    ENDS,
+    LINEAR_R_SQUARED,
+    RAN_OUT,
+    answer_along,
+    day,
+    other_settings,
+    tally,
+    unfinished,
+    watched_without_verdict,
+    what_passes_miss,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from harness.core.campaign import AxisFit, FailureTable
-    from harness.core.cause import Minimised
+    from harness.core.campaign import AxisFit, CellResult, FailureTable
     from harness.core.point import Point
-    from harness.report.asked import QuestionAnswer
     from harness.report.findings import Findings
     from harness.report.tried import Group
 
 
-def summarise(findings: Findings, run_dir: Path) -> Summary:
+def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
     if findings.is_line:
-        return summarise_along(findings, run_dir)
+        return summarise_along(findings, answer=headline(findings))
     record = findings.subject
     verdict, tone = _verdict(findings)
-    verdict = _first_words(answers(findings)) or verdict
+    words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
+    task = run.spec.task
     group = next(iter(findings.groups), None)
     at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
     return Summary(
-        kind=_kind(findings),
-        verdict=verdict,
+        kind="single" if findings.is_single else "matrix" if task is Task.CELLS else task.value,
+        verdict=". ".join(words) or verdict,  # each question's answer, before anything else is said
         tone=tone,
         answer=headline(findings),
         claim=claim_of(findings),
         sure=sure_of(findings) or ("Nothing is claimed.",),
         judged=judged(record),
         happened=happened(findings, group, at=at),
-        rank=rank_of(record, run_dir),
-        place=place_of(record, run_dir),
-        steps=steps_of(findings, run_dir),
+        rank=rank_of(findings, record),
+        place=place_of(findings, record),
+        steps=steps_of(findings),
         tally=tally(findings),
         when=day(run.started_at),
         notes=notes_of(findings),
         planted=_planted(findings, group),
         begins_with_verdict=not run.records or bool(_watched(findings)),
     )
-
-
-def _kind(findings: Findings) -> str:
-    if findings.is_single:
-        return "single"
-    task = findings.run.spec.task
-    return "matrix" if task is Task.CELLS else task.value
-
-
-def _first_words(answers: Sequence[QuestionAnswer]) -> str:
-    """``No. Safe mode makes no difference``: each question's answer, before anything else is said."""
-    return ". ".join(f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers)
 
 
 def _planted(findings: Findings, group: Group | None) -> str:
@@ -127,23 +125,24 @@ def _cells_ended(findings: Findings, words: Sequence[str]) -> int:
 
 
 def headline(findings: Findings) -> str:
-    """The answer in a few sentences: what the cells ended in, and what minimal pairs say about the axes."""
+    """The answer in a few sentences: over cells what they ended in, and what minimal pairs say about the axes."""
     run, answer = findings.run, findings.answer
     if not run.records:
         return f"No answer ({run.ended}): no trial was finished."
+    if findings.is_line and run.boundary is None:
+        return unfinished(findings)
     partial = "" if run.is_whole else f"Partial ({run.ended}): "
+    if findings.is_line and run.boundary is not None:
+        return partial + answer_along(findings, run.boundary)
     if findings.is_single:
         return f"{partial}{_single(findings)}"
     if answer.minimised is not None:
-        return f"{partial}{_minimised(answer.minimised)}"
+        search = answer.minimised
+        word = "" if search.finding is MinimiseFinding.CAUSE else f"{search.finding.capitalize()}: "
+        return f"{partial}{word}{search.because}"
     if answer.explored is not None:
         return f"{partial}{answer.explored.because}"
     return partial + _over_cells(findings)
-
-
-def _minimised(search: Minimised) -> str:
-    word = "" if search.finding is MinimiseFinding.CAUSE else f"{search.finding.capitalize()}: "
-    return f"{word}{search.because}"
 
 
 def _over_cells(findings: Findings) -> str:
@@ -305,9 +304,108 @@ def _grows(findings: Findings, axis_fit: AxisFit) -> str:
     )
 
 
-def tally(findings: Findings) -> str:
-    """``19 trials in 72 s: 17 PASS, 2 HANG``."""
-    run = findings.run
-    split = verdict_counts(run.own)
-    reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs" if run.reused else ""
-    return f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{': ' + split if split else ''}{reused}"
+MOST_WAYS = 4
+"""Ways to fail that are told of."""
+
+MOST_NAMED = 2
+"""Cells that a sentence names; more are counted."""
+
+
+def claim_of(findings: Findings) -> str:
+    """The strongest of the three words that the trials carry; empty while there is no answer."""
+    answer = findings.run.answer
+    if findings.is_single:
+        return _word(is_again=max(map(len, findings.groups), default=len(findings.run.own)) > 1)
+    if answer is None:
+        return ""
+    if answer.causes or answer.minimised is not None:
+        order = list(Claim)
+        return max((cause.claim for cause in answer.causes), key=order.index, default="").capitalize()
+    if not findings.failed:
+        return _word(is_again=_is_steady(findings))
+    again = max((result.count.bad for result in findings.results), default=0) > 1
+    return _word(is_again=again and bool(findings.axes_with(AxisFinding.IMPLICATED)))
+
+
+def _word(*, is_again: bool) -> str:
+    return (Claim.REPRODUCED if is_again else Claim.OBSERVED).capitalize()
+
+
+def _is_steady(findings: Findings) -> bool:
+    """Whether every cell was run more than once, and each time ended as before."""
+    if not findings.by_cell or Kind.UNRESOLVED in findings.kinds:
+        return False
+    for trials in findings.by_cell.values():
+        if len(trials) < 2 or len(trials.verdicts) > 1:
+            return False
+    return all(result.keys for result in findings.results)
+
+
+def sure_of(findings: Findings) -> tuple[str, ...]:
+    """The counts that carry it."""
+    if findings.is_single:
+        return (f"{verdict_counts(findings.run.records)}.",) if findings.run.records else ()
+    failed = [result for result in findings.results if result.count.bad]
+    sentences = _causes(findings)
+    if not sentences and failed:
+        sentences = _failed_cells(findings, failed)
+    slow = [len(trials) for trials in findings.by_cell.values() if trials.kinds == {Kind.SLOW}]
+    sentences += [f"{count(len(slow), 'cell')} {RAN_OUT}{_each(slow)}."] if slow else []
+    return (*sentences, *_passed_cells(findings, is_alone=not failed and not sentences))
+
+
+def _causes(findings: Findings) -> list[str]:
+    """Each cause that a search for the settings has found, and how often every step back from it passed."""
+    sentences: list[str] = []
+    for cause in findings.answer.causes:
+        sentences.append(f"{{{cause}}} {cause.seen}.")
+        for need in cause.needs:
+            if need.back:
+                less = what_passes_miss(need.back, failing=cause.seen)
+                sentences.append(f"With {assignment(need.axis, need.last_good)} instead it {need.back}{less}.")
+    return sentences
+
+
+def _failed_cells(findings: Findings, failed: Sequence[CellResult]) -> list[str]:
+    """What the cells that failed ended in, those that ended alike together, in the order in which they are told of."""
+    order = findings.group_words
+
+    def place(result: CellResult) -> int:
+        word = result.seen[0][0]
+        return order.index(word) if word in order else len(order)
+
+    by_words: dict[tuple[str, str], list[str]] = {}
+    for result in sorted(failed, key=place):
+        ended = listed(dict(result.seen))
+        by_words.setdefault((ended, str(result.count)), []).append(result.name)
+    sentences: list[str] = []
+    for (ended, often), names in islice(by_words.items(), MOST_WAYS):
+        sentences.append(_failed(ended, often, names))
+    signatures = {trial.verdict.signature for trial in findings.failed}  # a signature names the stack
+    if len(cells_of(findings.failed)) >= 2 and len(signatures) == 1 and None not in signatures:
+        every = "Both" if len(findings.failed) == 2 else f"All {len(findings.failed)}"
+        sentences.append(f"{every} failed trials end in the same stack.")
+    return sentences
+
+
+def _passed_cells(findings: Findings, *, is_alone: bool) -> list[str]:
+    """How often the cells passed that never failed; ``is_alone`` where nothing else was seen."""
+    passes = [result.count.good for result in findings.results if result.count.good and not result.count.bad]
+    if not passes:
+        return []
+    every_time = "" if is_alone else " every time"
+    return [f"{count(len(passes), 'cell')} passed{every_time}{_each(passes)}."]
+
+
+def _each(times: Sequence[int]) -> str:
+    """How often each of some cells did it, all its trials: ``, each 2 of 2``."""
+    least = min(times)
+    often = f"{least} of {least}" if least == max(times) else f"at least {least} of {least}"
+    return f", {often}" if len(times) == 1 else f", each {often}"
+
+
+def _failed(ended: str, often: str, names: Sequence[str]) -> str:
+    """Cells that failed alike, by name where that is short: their names hold commas."""
+    if len(names) > MOST_NAMED:
+        return f"{ended} in {len(names)} cells, each {often}."
+    return f"{ended}, {often}: {' and '.join(names)}."

@@ -1,20 +1,27 @@
-"""Stacks for people: which thread to look at, what to call the place where it waits, frames as lines."""
+"""Stacks for people: which thread to look at, where it and every rank waits, what to call that, frames as lines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, is_stdlib, python_frames, same_frames, telling_frame
-from harness.reading.places import where
+from harness.reading.places import RankSeen, group_ranks, sentence, where
 from harness.report.clean import clean
 from harness.report.text import short_path
 
 if TYPE_CHECKING:
-    from harness.core.evidence import Evidence, Frame, StackSample, ThreadStack
+    from collections.abc import Sequence
+
+    from harness.core.evidence import Evidence, Frame, ProcessState, RankFacts, StackSample, ThreadStack
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
 
+
+Look = TypeVar("Look", "StackSample", "ProcessState")
+
+MOST_LINES = 40
+"""Frames of a stack that are shown."""
 
 WIDEST = 160
 """Characters of a frame that are shown."""
@@ -109,12 +116,15 @@ def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
     return blocks
 
 
-def lines(thread: ThreadStack, *, most: int = 40) -> str:
+def lines(thread: ThreadStack) -> str:
     """A thread's stack, innermost first; native frames are marked, the telling one is pointed at."""
     telling = telling_frame(thread)
-    text = [f"{_mark(frame, telling)} {shortened(place(frame))}" for frame in thread.frames[:most]]
-    if len(thread.frames) > most:
-        text.append(f"   ... {len(thread.frames) - most} more frames")
+    text: list[str] = []
+    for frame in thread.frames[:MOST_LINES]:
+        mark = "=> " if frame is telling else "[C]" if frame.native else "   "
+        text.append(f"{mark} {shortened(place(frame))}")
+    if len(thread.frames) > MOST_LINES:
+        text.append(f"   ... {len(thread.frames) - MOST_LINES} more frames")
     return "\n".join(text) or "   (no frames)"
 
 
@@ -130,5 +140,45 @@ def shortened(text: str) -> str:
     return text if len(text) <= WIDEST else f"{text[: WIDEST - 41]} .. {text[-37:]}"
 
 
-def _mark(frame: Frame, telling: Frame | None) -> str:
-    return "=> " if frame is telling else "[C]" if frame.native else "   "
+def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:
+    """Every rank with its stacks and looks of the last silence."""
+    return tuple(_rank_seen(evidence, facts) for facts in evidence.ranks)
+
+
+def who_tells(evidence: Evidence, verdict: Verdict) -> tuple[RankSeen, ...]:
+    """The same; of a program without ranks the process whose stack decides."""
+    if evidence.ranks:
+        return ranks_of(evidence)
+    sample = deciding_sample(evidence, verdict)
+    if sample is None:
+        return ()
+    since_s = evidence.last.t_s if evidence.last else -1.0
+    return (_latest(evidence, rank=None, pid=sample.pid, since_s=since_s, missing=""),)
+
+
+def _rank_seen(evidence: Evidence, facts: RankFacts) -> RankSeen:
+    missing = ""
+    if facts.ended_s is not None or facts.exit is not None:
+        how = facts.exit.words if facts.exit else ""
+        missing = f"has ended with {how}" if how else "has ended"
+    since_s = facts.last.t_s if facts.last else -1.0
+    return _latest(evidence, rank=facts.rank, pid=facts.pid, since_s=since_s, missing=missing)
+
+
+def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
+    stacks = _since(evidence.stacks, pid=pid, since_s=since_s)
+    looks = _since(evidence.processes, pid=pid, since_s=since_s)
+    reason = missing if missing or stacks else "showed no stack"
+    return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)
+
+
+def _since(looks: Sequence[Look], *, pid: int | None, since_s: float) -> tuple[Look, ...]:
+    """Those of one process that were taken later."""
+    return tuple(look for look in looks if look.pid == pid and look.t_s > since_s)
+
+
+def sentences_of(ranks: Sequence[RankSeen]) -> list[str]:
+    """Where the ranks are, a sentence for each group, the odd one out first; empty when nothing was seen."""
+    if not any(rank.stacks for rank in ranks):
+        return []
+    return [sentence(group, total=len(ranks)) for group in group_ranks(ranks)]

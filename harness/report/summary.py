@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,10 @@ from harness.reading.launcher import before_launcher
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
-from harness.report.words import at, certificate, claim_of, day, headline, planted, taken_over, tally
-from harness.store.run_store import read_evidence
+from harness.report.words import at, certificate, claim_of, day, planted, taken_over, tally
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from harness.core.evidence import Evidence, Frame
+    from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
     from harness.report.next_steps import NextStep
@@ -106,13 +104,13 @@ def to_look_at(findings: Findings) -> TrialRecord | None:
     return group.first.record if group else None
 
 
-def steps_of(findings: Findings, run_dir: Path) -> tuple[NextStep, ...]:
+def steps_of(findings: Findings) -> tuple[NextStep, ...]:
     """What to do next, with the line to look at."""
-    place = place_of(to_look_at(findings), run_dir)
+    place = place_of(findings, to_look_at(findings))
     return next_steps(findings, place=place.text if place.is_line else "")
 
 
-def summarise_along(findings: Findings, run_dir: Path) -> Summary:
+def summarise_along(findings: Findings, *, answer: str) -> Summary:
     """The summary of a threshold search."""
     run = findings.run
     (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
@@ -123,14 +121,14 @@ def summarise_along(findings: Findings, run_dir: Path) -> Summary:
         kind="threshold" if len(run.axis.values) > 1 else "single",
         verdict=word,
         tone=tone,
-        answer=headline(findings),
+        answer=answer,
         claim=claimed,
         sure=sure or ("Nothing is claimed.",),
         judged=judged(record),
         happened=happened(findings, group, at=f"At {at(findings, group.value)}, trial" if group else ""),
-        rank=rank_of(record, run_dir),
-        place=place_of(record, run_dir),
-        steps=steps_of(findings, run_dir),
+        rank=rank_of(findings, record),
+        place=place_of(findings, record),
+        steps=steps_of(findings),
         tally=tally(findings),
         when=day(run.started_at),
         notes=notes_of(findings),
@@ -201,24 +199,18 @@ def judged(record: TrialRecord | None) -> str:
     return f"{record.verdict} by rule {record.verdict.rule}, confidence {record.verdict.confidence}" if record else ""
 
 
-def rank_of(record: TrialRecord | None, run_dir: Path) -> str:
+def rank_of(findings: Findings, record: TrialRecord | None) -> str:
     """``rank 1``, or why no rank is named; a program that is not ours may have none."""
     if record is None:
         return "no rank failed"
-    evidence = _evidence(record, run_dir)
+    evidence: Evidence | None = None
+    with suppress(StoreError):
+        evidence = findings.evidence_of(record)
     if record.trial.target != "nsa" and evidence is not None and not evidence.ranks:
         return NO_RANKS
     if record.verdict.rank is not None:
         return f"rank {record.verdict.rank}"
     return "all ranks alike" if _failed_alike(evidence) else "no single rank"
-
-
-def _evidence(record: TrialRecord, run_dir: Path) -> Evidence | None:
-    """None where it was not kept, or cannot be read."""
-    try:
-        return read_evidence(run_dir, record.trial.key)
-    except StoreError:
-        return None
 
 
 def _failed_alike(evidence: Evidence | None) -> bool:
@@ -232,12 +224,12 @@ def _failed_alike(evidence: Evidence | None) -> bool:
     return evidence is not None and len(evidence.ranks) > 1 and len(raised) == 1
 
 
-def place_of(record: TrialRecord | None, run_dir: Path) -> PlaceToLook:
+def place_of(findings: Findings, record: TrialRecord | None) -> PlaceToLook:
     """``acquire_forever (harness/specimens/backward_deadlock.py:32)``, or what there is in its place."""
     if record is None:
         return PlaceToLook(text="no line to look at")
     try:
-        evidence = read_evidence(run_dir, record.trial.key)
+        evidence = findings.evidence_of(record)
     except StoreError:
         return PlaceToLook(text="line not known: its evidence cannot be read")
     return place_in(record, evidence)
@@ -256,18 +248,13 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
             text = "\n".join(before_launcher(log.text))
             if log.id in record.verdict.cites and traceback_frames(text):
                 return last_line(text)
-    frame = _waiting_frame(record, evidence)
+    decides = deciding_stack(evidence, record.verdict)
+    frame = own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
     if frame is not None:
         return PlaceToLook.at(frame.function, frame.file, frame.line)
     phase = record.verdict.phase
     why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
     return PlaceToLook(text=f"{why}; it was in {phase}" if phase else why)
-
-
-def _waiting_frame(record: TrialRecord, evidence: Evidence) -> Frame | None:
-    """The frame to look at, of the thread that decides: the program's own where it has one there."""
-    decides = deciding_stack(evidence, record.verdict)
-    return own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
 
 
 def last_line(traceback: str) -> PlaceToLook:
@@ -282,12 +269,16 @@ def last_line(traceback: str) -> PlaceToLook:
 def first(findings: Findings, summary: Summary) -> Block:
     """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
     run = findings.run
+    steps: list[str] = []
+    for step in summary.steps[:STEPS]:
+        command = f" {code(shlex.join(step.command))}" if step.command else ""
+        steps.append(f"{md(step.text)}{command}")
     place = code(summary.place.text) if summary.place.is_line else md(summary.place.text)
     rows = (
         ("What happened", list(map(md, filter(None, (summary.planted, *summary.happened))))),
         ("How sure", list(map(md, (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))))),
         ("Rank and line", [f"{md(summary.before_place)} {place}.".lstrip()] if run.records else []),
-        ("What next", list(map(_step_line, summary.steps[:STEPS])) or ["Nothing: the question is answered."]),
+        ("What next", steps or ["Nothing: the question is answered."]),
         ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
         *(("Note", [md(note)]) for note in summary.notes),
     )
@@ -296,7 +287,3 @@ def first(findings: Findings, summary: Summary) -> Block:
     two_parts = f"**{md(summary.verdict)}.** {md(summary.answer)}"
     lead = f"**{md(summary.answer)}**" if summary.begins_with_verdict else two_parts
     return Block(title="", markdown=f"{lead}{word}\n\n{body}")
-
-
-def _step_line(step: NextStep) -> str:
-    return f"{md(step.text)} {code(shlex.join(step.command))}" if step.command else md(step.text)

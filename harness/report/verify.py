@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from html.parser import HTMLParser
@@ -23,7 +23,7 @@ from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
 from harness.report.bundle import is_bundle, pages
-from harness.report.render.findings import drawn_with
+from harness.report.render.json import drawn_with
 from harness.store import fsck, journal, layout
 from harness.store.archive import unpacked
 from harness.store.files import read_text
@@ -101,9 +101,8 @@ def bundles(path: Path) -> list[Path]:
     """
     folders = [path] if is_bundle(path) else sorted(a.parent for a in path.rglob(layout.archive(path).name))
     if not folders:
-        raise NoRunError(
-            f"{path}: no report with its evidence beside it. Make one with: nsa-harness report --bundle DIR"
-        )
+        lack = "no report with its evidence beside it. Make one with: nsa-harness report --bundle DIR"
+        raise NoRunError(f"{path}: {lack}")
     return folders
 
 
@@ -135,14 +134,9 @@ def verify(folder: Path, *, judge: Callable[[Case], Verdict], slope: Slope) -> V
         if figure not in expected:
             differences.append(Difference(place=figure, text="a figure", computed=""))
     differences += _recomputed(run_dir, folder, slope)
-    trials = len(read_run(run_dir).records)
+    unjudged, differing = len(read_run(run_dir).records) - judged, tuple(differences)
     return Verified(
-        folder=folder,
-        sentences=sentences,
-        numbers=numbers,
-        judged=judged,
-        unjudged=trials - judged,
-        differences=tuple(differences),
+        folder=folder, sentences=sentences, numbers=numbers, judged=judged, unjudged=unjudged, differences=differing
     )
 
 
@@ -309,23 +303,12 @@ class _Words(HTMLParser):
 def _recomputed(run_dir: Path, folder: Path, slope: Slope) -> list[Difference]:
     """What ``findings.json`` counts, against the journal's JSON, read by nothing that makes reports."""
     lines, _ = journal.read(layout.journal(run_dir))
-    own: list[dict[str, Any]] = []
-    reused: list[dict[str, Any]] = []
-    undone = False
-    end: dict[str, Any] = {}
+    events: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
-        match line.event:
-            case "record":
-                own.append(line.data["record"])
-            case "reuse":
-                reused.append(line.data["record"])
-            case "undo":
-                undone = undone or int(line.data["count"]) > 0
-            case "end":
-                end = line.data
-            case _:
-                pass
-    records = [*own, *reused]  # as a report numbers them
+        events[line.event].append(line.data)
+    records = [data["record"] for data in (*events["record"], *events["reuse"])]  # as a report numbers them
+    undone = any(int(data["count"]) > 0 for data in events["undo"])
+    end = events["end"][-1] if events["end"] else {}
     try:
         findings = json.loads(read_text(layout.findings(folder)))
     except (OSError, ValueError):

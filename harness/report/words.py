@@ -10,7 +10,7 @@ from harness.core.point import assignment, word_of
 from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
-from harness.report.tried import kind_counts
+from harness.report.tried import kind_counts, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,19 +75,8 @@ LINEAR_R_SQUARED = 0.9
 """A line must explain this share of the variation before a report calls the growth linear."""
 
 
-def headline(findings: Findings) -> str:
-    """The answer in one sentence or two."""
-    run = findings.run
-    boundary = run.boundary
-    if boundary is None:
-        return _unfinished(findings)
-    text = _answer(findings, boundary)
-    if not run.is_whole:
-        text = f"Partial ({run.ended}): {text}"
-    return text
-
-
-def _answer(findings: Findings, boundary: Boundary) -> str:
+def answer_along(findings: Findings, boundary: Boundary) -> str:
+    """The answer of a threshold search, in one sentence or two."""
     run = findings.run
     match boundary.finding:
         case Finding.THRESHOLD:
@@ -108,13 +97,14 @@ def _answer(findings: Findings, boundary: Boundary) -> str:
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
-            return " ".join(filter(None, ("Inconclusive.", high, low, _undecided(findings, boundary))))
+            gap = _between(findings, boundary) or list(boundary.unresolved)
+            not_judged = f"Not told: {run.axis.name} {ranges(gap)}." if gap else boundary.because
+            return " ".join(filter(None, ("Inconclusive.", high, low, not_judged)))
 
 
-def _unfinished(findings: Findings) -> str:
+def unfinished(findings: Findings) -> str:
+    """How far a threshold search has come that has no answer yet."""
     run = findings.run
-    if not run.records:
-        return f"No answer ({run.ended}): no trial was finished."
     failed: list[Cell] = []
     passing: list[Cell] = []
     for cell in findings.along:
@@ -174,11 +164,6 @@ def _ran_out(findings: Findings) -> str:
     )
 
 
-def _undecided(findings: Findings, boundary: Boundary) -> str:
-    gap = _between(findings, boundary) or list(boundary.unresolved)
-    return f"Not told: {findings.run.axis.name} {ranges(gap)}." if gap else boundary.because
-
-
 def grows(findings: Findings, fit: ScalingFit) -> str:
     """``Linear: a step takes 1.2 s more per layer (95 %: 1.1 .. 1.3).``, or that growth is not shown.
 
@@ -197,7 +182,8 @@ def grows(findings: Findings, fit: ScalingFit) -> str:
         others = f" (possible, too: {', '.join(fit.other_laws)})" if fit.other_laws else ""
         return f"The time of a {timed} grows like {fit.law}, n = {findings.run.axis.name}{others}."
     text = f"a {timed} takes {fit.slope:.3g} s more per {unit(findings)}{interval_of(fit)}."
-    return f"Linear: {text}" if is_linear(fit) else text[0].upper() + text[1:]
+    is_linear = fit.r_squared >= LINEAR_R_SQUARED and (fit.exponent is None or 0.75 <= fit.exponent <= 1.25)
+    return f"Linear: {text}" if is_linear else text[0].upper() + text[1:]
 
 
 def interval_of(fit: ScalingFit) -> str:
@@ -209,12 +195,6 @@ def other_settings(findings: Findings, axis_fit: AxisFit) -> list[str]:
     """The settings along which a line over many cells lies, those that are not the good ones."""
     good = dict(findings.run.spec.matrix.space.good)
     return [assignment(name, value) for name, value in axis_fit.fixed if value != good.get(name)]
-
-
-def is_linear(fit: ScalingFit) -> bool:
-    """Whether the times may be called linear: they grow, a line explains them, no other power."""
-    other_power = fit.law not in ("", "n") or (fit.exponent is not None and not 0.75 <= fit.exponent <= 1.25)
-    return fit.is_growth and fit.r_squared >= LINEAR_R_SQUARED and not other_power
 
 
 def per_step(fit: ScalingFit) -> bool:
@@ -303,21 +283,17 @@ def certificate(findings: Findings) -> str:
     if boundary.finding not in (Finding.THRESHOLD, Finding.NO_FAILURE):
         return ""
     here = findings.at_value(boundary.last_good)
+    reason = boundary.independence  # runs of earlier versions did not look
+    independence = f", and if trials do not depend on each other: {reason}" if reason else ""
     rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out
     text = (
         f"{at(findings, boundary.last_good)} passed {here.good}/{len(here)}: any failure rate >= {rate:.2f} at "
         f"{run.axis.up_to(boundary.last_good)} would have been seen with probability >= "
-        f"{boundary.confidence * 100:.0f} % (if the rate does not fall along {run.axis.name}{_independence(boundary)})."
+        f"{boundary.confidence * 100:.0f} % (if the rate does not fall along {run.axis.name}{independence})."
     )
     if not boundary.certified and boundary.certificate_passes > here.good:
         text += f" The certificate is incomplete: {here.good} of {boundary.certificate_passes} passes."
     return text
-
-
-def _independence(boundary: Boundary) -> str:
-    """The other condition, with what speaks for it; runs of earlier versions did not look."""
-    reason = boundary.independence
-    return f", and if trials do not depend on each other: {reason}" if reason else ""
 
 
 def day(wall: str) -> str:
@@ -328,14 +304,17 @@ def day(wall: str) -> str:
 def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``, and how many were taken over from earlier runs."""
     run = findings.run
-    text = f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{_split(run.own)}"
-    reused = f"; {count(len(run.reused), 'trial')} taken over from earlier runs{_split(run.reused)}"
-    return text + (reused if run.reused else "")
+    text = f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{_split(findings, run.own)}"
+    if not run.reused:
+        return text
+    split = _split(findings, run.reused) if findings.is_line else ""
+    return f"{text}; {count(len(run.reused), 'trial')} taken over from earlier runs{split}"
 
 
-def _split(records: Sequence[TrialRecord]) -> str:
-    kinds = kind_counts(records)
-    return f": {how_many(kinds.items())}" if kinds else ""
+def _split(findings: Findings, records: Sequence[TrialRecord]) -> str:
+    """How often what was reached: along an axis kinds of verdict, else verdicts, by their causes."""
+    counts = kind_counts(records) if findings.is_line else verdicts(records)
+    return f": {how_many(counts.items())}" if counts else ""
 
 
 def not_searched(findings: Findings) -> tuple[Value, ...]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.report.apart import here
-from harness.report.build import build, build_from, drawn_report, with_figures
-from harness.report.findings import Findings
+from harness.report.build import build
 from harness.report.forms import FORMS
 from harness.report.hide import Hider
 from harness.report.render import html, markdown, terminal
@@ -18,28 +17,23 @@ from harness.store import layout
 from harness.store.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from harness.core.record import Run
     from harness.report.apart import Draw
     from harness.report.build import Report
-    from harness.report.figures.draw import Figure
 
 WITH_FIGURES = frozenset({"html"})
 """Forms that show figures, and so need them drawn."""
 
 
-def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None, template: Path | None = None) -> Path:
+def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None) -> Path:
     """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`.
 
     Of an interrupted run it has no figures: somebody waits for the command to end. ``nsa-harness report`` draws them.
     """
-    publish(run, run_dir, hide=hide, template=template, draw=_no_figures if run.ended == "interrupted" else here)
+    publish(run, run_dir, hide=hide, draw=None if run.ended == "interrupted" else here)
     return layout.report(run_dir)
-
-
-def _no_figures(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
-    return tuple
 
 
 def publish(
@@ -48,7 +42,7 @@ def publish(
     *,
     hide: Iterable[str] | None = None,
     template: Path | None = None,
-    draw: Draw = here,
+    draw: Draw | None = here,
 ) -> Report:
     """Write the report of ``run`` into ``run_dir``, and give it for other forms.
 
@@ -60,25 +54,23 @@ def publish(
         run_dir: where its evidence lies, and where the report goes.
         hide: names of hosts and users that must not appear; None means those of this machine.
         template: a Jinja2 file that lays out ``report.html`` instead of ours.
-        draw: what draws the figures, here or apart.
+        draw: what draws the figures, here or apart; None leaves them out.
 
     Raises:
         StoreError: the report cannot be written.
         SpecError: the template is wrong.
     """
     hider = hider_of(hide)
-    findings = Findings(run=run)
-    figures = draw(findings, run_dir, hider.text)
-    report = with_figures(build_from(findings, run_dir), figures)
-    pages, document = html.begin(report, hide=hider.text), json_form.begin(report, hide=hider.text)
-    page = html.render(report, hide=hider.text, template=template, begun=pages)  # from here on with the figures
+    report = build(run, run_dir, draw=draw, hide=hider.text)
+    document = json_form.begin(report, hide=hider.text)  # while the figures are drawn
+    page = html.render(report, hide=hider.text, template=template)
     folder = layout.figures(run_dir)
     for figure in report.figures:
         write_atomic(folder / f"{figure.name}.svg", figure.file)
     write_atomic(layout.report(run_dir), markdown.render(report, hide=hider.text, figures=folder.name))
     write_atomic(layout.report(run_dir, "html"), page)
     write_atomic(layout.report(run_dir, "json"), json_form.render(report, hide=hider.text, begun=document))
-    claims = json.dumps(hider.data(claims_of(findings)), indent=1, ensure_ascii=False)
+    claims = json.dumps(hider.data(claims_of(report.findings)), indent=1, ensure_ascii=False)
     write_atomic(layout.report(run_dir, "claims.json"), f"{claims}\n")
     return report
 
@@ -95,7 +87,7 @@ def form(
     """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, published before."""
     hider = hider_of(hide)
     if name in WITH_FIGURES or template is not None:
-        report = report or drawn_report(run, run_dir, hide=hider.text)
+        report = report or build(run, run_dir, draw=here, hide=hider.text)
         return html.render(report, hide=hider.text, template=template)
     return FORMS.load(name)(report or build(run, run_dir), hide=hider.text)
 
@@ -104,11 +96,6 @@ def summary_text(run: Run) -> str:
     """The end of a command on a terminal: answer, report path, command to reproduce. At most 80 columns."""
     folder = Path(run.directory)
     return terminal.text(build(run, folder), layout.report(folder))
-
-
-def summary_json(run: Run, *, hide: Iterable[str] | None = None) -> str:
-    """The whole report as one JSON document."""
-    return form(run, Path(run.directory), "json", hide=hide)
 
 
 def hider_of(hide: Iterable[str] | None) -> Hider:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import harness.report.schema
+from harness.report.render import json as json_form
 
 
 def generate() -> dict[str, Any]:
@@ -17,7 +17,6 @@ def generate() -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     from harness.core import campaign, cause, devices, evidence, matrix, outcome, record, spec, trial, verdict
-    from harness.report.render.json import SCHEMA
 
     names = {}
     for module in (campaign, cause, devices, evidence, matrix, outcome, spec, trial, verdict):
@@ -47,7 +46,7 @@ def generate() -> dict[str, Any]:
             "figures",
         ],
         "properties": {
-            "schema": {"const": SCHEMA},
+            "schema": {"const": json_form.SCHEMA},
             "kind": {"enum": ["single", "threshold", "matrix", "minimise", "explore", "comparison"]},
             **dict.fromkeys(("title", "verdict", "answer", "claim", "certificate", "judged", "rank", "place"), text),
             "claim_word": {"enum": ["", "observed", "reproduced", "isolated"]},
@@ -78,4 +77,4 @@ def dump() -> str:
 
 
 if __name__ == "__main__":
-    (Path(harness.report.schema.__file__).parent / harness.report.schema.PLACE).write_text(dump())
+    (Path(json_form.__file__).parents[1] / "schemas" / "report.schema.json").write_text(dump())

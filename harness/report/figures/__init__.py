@@ -1,4 +1,4 @@
-"""Figures of a report: ``figure(run, run_dir, hide) -> Figure | None``; matplotlib is imported when one is drawn."""
+"""Figures of a report: ``figure(findings, hide) -> Figure | None``; matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIGURES = Registry(
         "stacks": "harness.report.figures.stacks:figure",
         "memory": "harness.report.figures.memory:figure",
         "scaling": "harness.report.figures.scaling:figure",
-        "curve": "harness.report.figures.curve:figure",
+        "curve": "harness.report.figures.strip:curve",
     },
 )
 """In the order in which they are drawn."""

@@ -52,7 +52,7 @@ _ALONE = f'<svg style="background:#ffffff;color:{INK}" '
 
 
 @contextmanager
-def drawing(height_in: float, *, width_in: float = WIDTH_IN) -> Generator[tuple[Canvas, Axes]]:
+def drawing(height_in: float) -> Generator[tuple[Canvas, Axes]]:
     """A canvas with one pair of axes, in the look of all figures."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
@@ -76,7 +76,7 @@ def drawing(height_in: float, *, width_in: float = WIDTH_IN) -> Generator[tuple[
         "legend.fontsize": 9,
     }
     with mpl.rc_context(look):
-        canvas = Canvas(figsize=(width_in, height_in), layout="constrained")
+        canvas = Canvas(figsize=(WIDTH_IN, height_in), layout="constrained")
         yield canvas, canvas.add_subplot()
 
 
@@ -99,7 +99,7 @@ def whole_ticks(axes: Axes, values: Iterable[float]) -> None:
 
 
 def finish(
-    canvas: Canvas, *, name: str, title: str, alt: str, section: str, hide: Callable[[str], str] = lambda text: text
+    canvas: Canvas, *, name: str, title: str, alt: str, section: str, hide: Callable[[str], str] = str
 ) -> Figure:
     """The figure as SVG. Every text in it goes through ``hide`` before it is drawn."""
     from io import StringIO

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
-from harness.report.pairs import alike_but
 from harness.report.text import listed
+from harness.report.tried import alike_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -35,7 +34,7 @@ EDGES = {"good": ("-", 0.8), "bad": ("-", 2.4), "slow": ("-.", 1.2), "unsure": (
 MOST = 12
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The two axes that most cells span; None when no two axes were varied together."""
     cells = findings.by_cell
     best = plane(findings, list(cells))
@@ -48,23 +47,15 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     with drawing(0.75 + 0.42 * len(ys)) as (canvas, axes):
         for cell in inside:
             _box(axes, cells[cell], x=xs.index(cell.get(across)), y=-ys.index(cell.get(down)))
-        axes.set_xlim(-0.6, len(xs) - 0.4)
-        axes.set_ylim(-len(ys) + 0.4, 0.6)
+        axes.set(xlim=(-0.6, len(xs) - 0.4), ylim=(-len(ys) + 0.4, 0.6), xlabel=across, ylabel=down)
         axes.set_xticks(range(len(xs)), list(map(word_of, xs)))
         axes.set_yticks(range(0, -len(ys), -1), list(map(word_of, ys)))
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        axes.set_xlabel(across)
-        axes.set_ylabel(down)
-        return finish(
-            canvas,
-            name="heat",
-            title=f"{down} against {across}" + (f", with {settings}" if settings else ""),
-            alt=_alt(cells, inside, across=across, down=down, settings=settings),
-            section="cells",
-            hide=hide,
-        )
+        title = f"{down} against {across}{', with ' + settings if settings else ''}"
+        alt = f"{title}: {_words(cells, inside, across=across, down=down)}."
+        return finish(canvas, name="heat", title=title, alt=alt, section="cells", hide=hide)
 
 
 def plane(findings: Findings, cells: Sequence[Point]) -> tuple[str, str, str, list[Point]] | None:
@@ -121,10 +112,10 @@ def _values(findings: Findings, name: str, cells: Sequence[Point]) -> list[Value
     return [value for value in findings.run.spec.matrix.space.factor(name).axis.values if value in present]
 
 
-def _alt(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: str, down: str, settings: str) -> str:
+def _words(cells: Mapping[Point, TrialSet], inside: Sequence[Point], *, across: str, down: str) -> str:
+    """What each row of cells ended in, at which columns."""
     rows: dict[tuple[str, str], list[str]] = {}
     for cell in inside:
         rows.setdefault((word_of(cell.get(down)), tone(cells[cell])), []).append(word_of(cell.get(across)))
     words = {"good": "passed at", "bad": "failed at", "slow": "ran out of time at", "unsure": "inconclusive at"}
-    text = "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())
-    return f"{down} against {across}{', with ' + settings if settings else ''}: {text}."
+    return "; ".join(f"{down}={row} {words[t]} {across} {listed(names, most=24)}" for (row, t), names in rows.items())

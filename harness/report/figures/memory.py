@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, whole_ticks
 from harness.report.stacks import rank_name
-from harness.report.subject import subject_evidence
 from harness.report.text import listed, size
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
@@ -24,9 +23,9 @@ MIB = 2**20
 LINES = ("-", "--", "-.", ":")
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """Curves where memory was looked at three times at least; else the peaks along the axis; None without either."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     curves = _curves(*subject) if subject else {}
     if subject and curves:
         return _over_time(curves, str(subject[0].trial.point), hide)
@@ -34,21 +33,15 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
 
 
 def _curves(record: TrialRecord, evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
-    curves: dict[str, list[tuple[float, float]]] = {}
+    curves: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for look in evidence.processes:
-        curves.setdefault(f"{rank_name(look.rank, record, evidence)}, process", []).append(
-            (look.t_s, look.rss_bytes / MIB)
-        )
+        name = f"{rank_name(look.rank, record, evidence)}, process"
+        curves[name].append((look.t_s, look.rss_bytes / MIB))
     for sample in evidence.gpus:
         if sample.memory_used_bytes is not None:
-            curves.setdefault(f"GPU {sample.index}, all processes", []).append(
-                (sample.t_s, sample.memory_used_bytes / MIB)
-            )
-    long: dict[str, list[tuple[float, float]]] = {}
-    for name, points in curves.items():
-        if len(points) > 2:
-            long[name] = sorted(points)
-    return long
+            name = f"GPU {sample.index}, all processes"
+            curves[name].append((sample.t_s, sample.memory_used_bytes / MIB))
+    return {name: sorted(points) for name, points in curves.items() if len(points) > 2}
 
 
 def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: Callable[[str], str]) -> Figure:
@@ -61,9 +54,7 @@ def _over_time(curves: dict[str, list[tuple[float, float]]], where: str, hide: C
             axes.plot(times_s, sizes, color=colour, linestyle=LINES[number % 4], linewidth=1.8, marker=".", label=name)
             highest = max(highest, *sizes)
             parts.append(f"{name} from {size(int(sizes[0] * MIB))} to {size(int(sizes[-1] * MIB))}")
-        axes.set_ylim(0, 1.25 * highest)
-        axes.set_xlabel("seconds since the start of the trial")
-        axes.set_ylabel("MiB")
+        axes.set(ylim=(0, 1.25 * highest), xlabel="seconds since the start of the trial", ylabel="MiB")
         axes.legend(loc="lower left")
         alt = f"Memory over time at {where}: {listed(parts)}."
         return finish(canvas, name="memory", title="Memory over time", alt=alt, section="failures", hide=hide)
@@ -81,17 +72,14 @@ def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
             if has_passed in by_end:
                 xs, ys, _ = zip(*by_end[has_passed], strict=True)
                 axes.scatter(xs, ys, marker=marker, s=26, color=INK, linewidths=1.4, label=label)
-        axes.set_ylim(0, 1.25 * max(sizes))
+        axes.set(ylim=(0, 1.25 * max(sizes)), xlabel=axis.name, ylabel="peak memory, MiB")
         whole_ticks(axes, values)
-        axes.set_xlabel(axis.name)
-        axes.set_ylabel("peak memory, MiB")
         axes.legend(loc="lower right")
         low, high = min(points), max(points)
         text = f"{low[1]:.0f} MiB at {low[0]}, {high[1]:.0f} MiB at {high[0]}"
         alt = f"Peak memory of each trial along {axis.name}: {text}."
-        return finish(
-            canvas, name="memory", title=f"Peak memory along {axis.name}", alt=alt, section="trials", hide=hide
-        )
+        title = f"Peak memory along {axis.name}"
+        return finish(canvas, name="memory", title=title, alt=alt, section="trials", hide=hide)
 
 
 def _points(findings: Findings) -> list[tuple[float, float, bool]]:

@@ -12,13 +12,12 @@ from harness.report.text import count, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from harness.core.boundary import ScalingFit
     from harness.report.findings import Findings
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The fit of a threshold search, or the first fit of time of any other run; None when there is none."""
     run = findings.run
     if findings.is_line:
@@ -30,7 +29,7 @@ def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Fig
     return None
 
 
-def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = "scaling") -> Figure:
+def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str]) -> Figure:
     """Points, line, band; predicted values are open diamonds on the dashed part of the line."""
     xs, last = sorted(dict((*fit.points, *fit.predicted))), fit.sizes[-1]
     grid = [xs[0] + (xs[-1] - xs[0]) * i / 40 for i in range(41)]
@@ -47,12 +46,11 @@ def draw(fit: ScalingFit, *, axis: str, hide: Callable[[str], str], name: str = 
             axes.scatter(*zip(*fit.predicted, strict=True), s=24, marker="D", facecolors="none", edgecolors=INK,
                          zorder=3, label="predicted")  # fmt: skip
         axes.set_ylim(bottom=0)
+        axes.set(xlabel=axis, ylabel=fit.quantity)
         whole_ticks(axes, fit.sizes)
-        axes.set_xlabel(axis)
-        axes.set_ylabel(fit.quantity)
         axes.legend(loc="upper left")
         title = f"{fit.quantity.capitalize()} along {axis}"
-        return finish(canvas, name=name, title=title, alt=_alt(fit, axis), section="scaling", hide=hide)
+        return finish(canvas, name="scaling", title=title, alt=_alt(fit, axis), section="scaling", hide=hide)
 
 
 def _along(fit: ScalingFit, xs: list[float]) -> list[float]:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from harness.reading.frames import bare, deciding_thread, python_frames, telling_frame
 from harness.report.figures.draw import COLOURS, Figure, box, drawing, finish
 from harness.report.stacks import deciding_sample, deciding_stack, place
-from harness.report.subject import subject_evidence
 from harness.report.text import count, listed
 from harness.report.tried import grouped, latest_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -30,9 +28,9 @@ DEEPEST = 16
 """Frames shown of each stack, counted from the innermost."""
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The icicles of the trial that the report is about; None without two stacks to compare."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     return draw(subject[1], subject[0].verdict, hide=hide) if subject else None
 
 
@@ -43,23 +41,17 @@ def draw(evidence: Evidence, verdict: Verdict, *, hide: Callable[[str], str]) ->
         return None
     paths = _innermost(list(map(_path, stacks)))
     telling = list(map(telling_frame, stacks))
-    decides = set(telling) if unit == "rank" else {_deciding(evidence, verdict)}
+    sample = deciding_stack(evidence, verdict)
+    decides = set(telling) if unit == "rank" else {telling_frame(sample[1]) if sample else None}
     rows = sorted(zip(paths, telling, strict=True), key=lambda row: list(map(place, row[0])))
     paths, telling = zip(*rows, strict=True)
     depth = max(map(len, paths))
     with drawing(0.5 + 0.235 * depth) as (canvas, axes):
         _boxes(axes, paths, decides, left=0, depth=0, total=len(paths))
-        axes.set_xlim(0, len(paths))
-        axes.set_ylim(-depth - 0.1, 0.1)
+        axes.set(xlim=(0, len(paths)), ylim=(-depth - 0.1, 0.1))
         axes.axis("off")
-        return finish(
-            canvas,
-            name="stacks",
-            title=f"Where the {unit}s were",
-            alt=_alt(paths, telling, unit),
-            section="failures",
-            hide=hide,
-        )
+        title, alt = f"Where the {unit}s were", _alt(paths, telling, unit)
+        return finish(canvas, name="stacks", title=title, alt=alt, section="failures", hide=hide)
 
 
 def _path(thread: ThreadStack) -> tuple[Frame, ...]:
@@ -123,11 +115,6 @@ def _boxes(
             axes.text(left + 0.01 * total, -depth - 0.54, text, ha="left", va="center", fontsize=8, weight=weight)
         _boxes(axes, [path[1:] for path in inside], telling, left=left, depth=depth + 1, total=total)
         left += wide
-
-
-def _deciding(evidence: Evidence, verdict: Verdict) -> Frame | None:
-    decides = deciding_stack(evidence, verdict)
-    return telling_frame(decides[1]) if decides else None
 
 
 def _label(frame: Frame, *, room: int, line: int) -> str:

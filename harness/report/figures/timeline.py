@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.report.figures.draw import FAINT, INK, Figure, drawing, finish
 from harness.report.stacks import rank_name
-from harness.report.subject import subject_evidence
 from harness.report.text import listed, seconds
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from matplotlib.axes import Axes
 
@@ -40,9 +39,9 @@ class Span:
     silent: bool = False
 
 
-def figure(findings: Findings, run_dir: Path, hide: Callable[[str], str]) -> Figure | None:
+def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
     """The timeline of the trial that the report is about; None when it left no marks."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     return draw(*subject, hide=hide) if subject and by_rank(subject[1]) else None
 
 
@@ -67,14 +66,9 @@ def draw(record: TrialRecord, evidence: Evidence, *, hide: Callable[[str], str])
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds since the start of the trial")
-        return finish(
-            canvas,
-            name="timeline",
-            title="Ranks and phases around the stall" if is_stuck else "Ranks and phases, from the start to the end",
-            alt=_alt(record, evidence, last),
-            section="failures",
-            hide=hide,
-        )
+        title = "Ranks and phases around the stall" if is_stuck else "Ranks and phases, from the start to the end"
+        alt = _alt(record, evidence, last)
+        return finish(canvas, name="timeline", title=title, alt=alt, section="failures", hide=hide)
 
 
 def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
@@ -106,18 +100,17 @@ def _row(axes: Axes, spans: list[Span], *, y: float, start: float, width: float)
         if right <= left or (not span.phase and not span.silent):
             continue
         tint = TINTS.get(span.phase, FAINT)
+        bar = partial(axes.barh, y, right - left, left=left, height=0.62)
         if span.silent:
-            axes.barh(y, right - left, left=left, height=0.62, facecolor="none", edgecolor=INK, linewidth=1.2)
-            axes.barh(
-                y, right - left, left=left, height=0.62, facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0
-            )
+            bar(facecolor="none", edgecolor=INK, linewidth=1.2)
+            bar(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0)
             text = _silence(span, room=(right - left) / width)
             axes.text(
                 (left + right) / 2, y, text, ha="center", va="center", fontsize=9, weight="bold",
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "none", "edgecolor": "none"},
             )  # fmt: skip
         else:
-            axes.barh(y, right - left, left=left, height=0.62, facecolor=tint, alpha=0.4, edgecolor=tint, linewidth=0.8)
+            bar(facecolor=tint, alpha=0.4, edgecolor=tint, linewidth=0.8)
             if (right - left) / width > 0.14:
                 axes.text((left + right) / 2, y, span.phase, ha="center", va="center", fontsize=8)
 

@@ -16,7 +16,7 @@ from harness.store.files import read_text
 from harness.store.redact import hidden_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from harness.report.build import Report
@@ -25,16 +25,8 @@ _OURS = re.compile(r"\s*(</?details( open)?>|<summary>[^<]*</summary>|<summary><
 """The only HTML that our Markdown holds; anything else in it came from outside and is shown as text."""
 
 
-def render(
-    report: Report,
-    *,
-    hide: Callable[[str], str],
-    template: Path | None = None,
-    begun: Mapping[str, str] | None = None,
-) -> str:
+def render(report: Report, *, hide: Callable[[str], str], template: Path | None = None) -> str:
     """The report as a page, or as ``template`` (a Jinja2 file with the same variables) lays it out.
-
-    ``begun`` is :func:`begin` of the report, where that was made before.
 
     Every text goes through ``hide`` before it is escaped, so that an escape cannot keep a name from being found.
 
@@ -44,15 +36,13 @@ def render(
     from jinja2 import Environment, TemplateError
     from jinja2.sandbox import SandboxedEnvironment
 
-    own = files("harness.report") / "templates"
-    source = (own / "report.html.j2").read_text(encoding="utf-8") if template is None else _template_text(template)
+    source = own("report.html.j2") if template is None else _template_text(template)
     kind = Environment if template is None else SandboxedEnvironment
     page = template is None or template.suffix in {".html", ".htm", ".xml"} or ".html." in template.name
     environment = kind(autoescape=page, trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"shell": _shell, "breakable": _breakable}
-    style = own.joinpath("report.css").read_text()
     try:
-        return environment.from_string(source).render(_context(report, hide, style, begun or begin(report, hide=hide)))
+        return environment.from_string(source).render(_context(report, hide))
     except TemplateError as error:
         from harness.core.errors import SpecError
 
@@ -61,18 +51,19 @@ def render(
         raise SpecError(f"{at}: {error.message or error}. Its variables are listed in docs/reports.md.") from error
 
 
-def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, str]:
-    """The sections as HTML, by their names, without their figures, which may still be being drawn."""
-    return {name: page_of(hide(block.markdown)) for name, block in report.blocks}
+def own(name: str) -> str:
+    """A template, style or script of ours."""
+    return (files("harness.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _context(report: Report, hide: Callable[[str], str], style: str, pages: Mapping[str, str]) -> dict[str, Any]:
+def _context(report: Report, hide: Callable[[str], str]) -> dict[str, Any]:
     from markupsafe import Markup
 
     run = report.run
+    pages = {name: page_of(hide(block.markdown)) for name, block in report.blocks}  # while the figures are drawn
     return {
         "version": __version__,
-        "style": Markup(style),
+        "style": Markup(own("report.css")),
         "title": hide(report.title),
         "summary": _hidden(report.summary, hide),
         "run": run,
@@ -84,7 +75,6 @@ def _context(report: Report, hide: Callable[[str], str], style: str, pages: Mapp
             {
                 "name": name,
                 "title": hide(block.title),
-                "folded": block.folded,
                 "markdown": hide(block.markdown),
                 "html": pages[name],
                 "figures": report.figures_of(name),

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 import math
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.codec import to_json
+from harness.report.asked import answers
+from harness.report.tried import kind_counts
 from harness.report.words import certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.report.build import Report
+    from harness.report.findings import Findings
     from harness.report.hide import Hider
+    from harness.report.tried import Numbered
+
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | None"
 
@@ -24,11 +30,11 @@ SCHEMA = 3
 """Version of the document; raised when an old reader would misread a new one."""
 
 
-def render(
-    report: Report, *, hide: Callable[[str], str] = lambda text: text, begun: dict[str, Any] | None = None
-) -> str:
+def render(report: Report, *, hide: Callable[[str], str] = str, begun: dict[str, Any] | None = None) -> str:
     """The report as one JSON document; ``begun`` is :func:`begin` of it, where that was made before."""
-    return dump((begun or begin(report, hide=hide)) | hidden(_figures(report), hide))
+    document = begun or begin(report, hide=hide)
+    rows = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
+    return dump(document | hidden({"figures": rows}, hide))
 
 
 def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
@@ -60,11 +66,6 @@ def first_screen(report: Report) -> dict[str, Any]:
         "place": summary.place.text,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in summary.steps],
     }
-
-
-def _figures(report: Report) -> dict[str, Any]:
-    rows = [{"name": f.name, "title": f.title, "alt": f.alt, "section": f.section} for f in report.figures]
-    return {"figures": rows}
 
 
 def dump(document: dict[str, Any]) -> str:
@@ -99,3 +100,53 @@ def _finite(value: Json) -> Json:
     if isinstance(value, list):
         return list(map(_finite, value))
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def published() -> str:
+    """The schema as it was published with this version."""
+    return (files("harness.report") / "schemas" / "report.schema.json").read_text(encoding="utf-8")
+
+
+def findings_of(report: Report) -> str:
+    """``findings.json`` of a bundle, whose records lie in the archive: the answer, and the counts behind it."""
+    run, findings = report.run, report.findings
+    document = {
+        **first_screen(report),
+        "schema": 1,
+        "answers": list(map(to_json, answers(findings))),
+        "run": run.id,
+        "code": run.code,
+        "started_at": run.started_at,
+        "ended": run.ended,
+        "seconds": round(run.seconds, 1),
+        "counts": dict(sorted(kind_counts(run.records).items())),
+        "trials": [_trial(findings, trial) for trial in findings.trials],
+        "figures": [{"name": f.name, "alt": f.alt} for f in report.figures],
+        "drawn_with": drawn_with(),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _trial(findings: Findings, trial: Numbered) -> dict[str, Any]:
+    record = trial.record
+    return {
+        "number": trial.number,
+        "key": record.trial.key,
+        "cell": findings.run.spec.matrix.space.name_of(trial.cell),
+        "role": record.trial.role,
+        "verdict": str(record.verdict),
+        "rank": record.verdict.rank,
+        "phase": record.verdict.phase,
+        "seconds": round(record.outcome.duration_s, 2),
+        "evidence": findings.has_evidence_of(record),
+    }
+
+
+def drawn_with() -> str:
+    """The library that draws figures here, with its version; empty without one."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"matplotlib {version('matplotlib')}"
+    except PackageNotFoundError:
+        return ""

@@ -41,7 +41,7 @@ class TestCase:
     wrong: Sequence[Numbered] = ()
 
 
-def render(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """One suite. A failing value is a failure, one that could not be judged an error, one not tried is skipped.
 
     A job that was only watched is what its last look showed: a hang is a failure, a job that moves is neither.

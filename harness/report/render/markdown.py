@@ -1,34 +1,79 @@
-"""Markdown, as GitHub shows it."""
+"""Markdown, as GitHub shows it: the whole report, the answer alone, and what the summary of a job has room for."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.report.text import details, md
+from harness.report import own_command
+from harness.report.next_steps import reproduce
+from harness.report.text import code, command, details, fence, listed, md
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.core.ports import Block
     from harness.report.build import Report
 
 
-def render(report: Report, *, hide: Callable[[str], str] = lambda text: text, figures: str = "") -> str:
+def render(report: Report, *, hide: Callable[[str], str] = str, figures: str = "") -> str:
     """The whole report; ends in a newline. ``figures`` is the folder beside it that its figures lie in, if any."""
     parts = [hide(f"# {md(report.title)}")]
     for name, block in report.blocks:
-        parts.append(section_text(replace(block, title=hide(block.title), markdown=hide(block.markdown))))
-        parts += [hide(f"![{_alt(f.alt)}]({figures}/{f.name}.svg)") for f in report.figures_of(name) if figures]
+        title = hide(block.title)
+        parts += [f"## {title}"] if title else []
+        parts.append(hide(block.markdown))
+        for figure in report.figures_of(name) if figures else ():
+            alt = md(figure.alt).replace("[", "\\[").replace("]", "\\]")
+            parts.append(hide(f"![{alt}]({figures}/{figure.name}.svg)"))
     return "\n\n".join(parts) + "\n"
 
 
-def section_text(block: Block, *, as_folded: bool = False) -> str:
-    """One section; ``as_folded`` folds it whatever it asks for itself."""
-    if block.folded or (as_folded and block.title):
-        return details(f"<b>{block.title}</b>", block.markdown)
-    return f"## {block.title}\n\n{block.markdown}" if block.title else block.markdown
+SIGN = {"good": "✅", "bad": "❌", "slow": "🐢", "unsure": "❔"}
+MOST_BYTES = 1024 * 1024
+"""What GitHub takes as the summary of one step; more is refused as a whole."""
+
+RESERVE_BYTES = 4096
 
 
-def _alt(text: str) -> str:
-    return md(text).replace("[", "\\[").replace("]", "\\]")
+def short(report: Report, *, hide: Callable[[str], str] = str) -> str:
+    """The answer in a few lines of Markdown."""
+    summary = report.summary
+    lines = [
+        f"{SIGN[summary.tone]} **{md(summary.verdict)}** · {md(report.title)}",
+        "",
+        " ".join(map(md, filter(None, (summary.answer, summary.planted)))),
+        "",
+    ]
+    word = f"{summary.claim}. " if summary.claim else ""
+    lines.append(f"- How sure: {word}{md(summary.sure[0])}" + (f" {md(summary.judged)}." if summary.judged else ""))
+    lines.append(f"- Rank and line: {f'{md(summary.before_place)} '.lstrip()}{code(summary.place.text)}")
+    lines += [f"- Next: {md(summary.steps[0].text)}"] if summary.steps else []
+    lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
+    lines += ["", fence("\n".join(command(reproduce(report.findings))), "bash")]
+    own = own_command.markdown(report.findings)
+    lines += ["", own] if own else []
+    return hide("\n".join(lines)) + "\n"
+
+
+def step_summary(report: Report, *, hide: Callable[[str], str] = str) -> str:
+    """The report as Markdown in at most ``MOST_BYTES``: whole sections from the top, the rest named.
+
+    The sections that fit are kept whole, so that no table and no fold is cut through.
+    """
+    text = short(report, hide=hide)
+    room = MOST_BYTES - RESERVE_BYTES - len(text.encode())
+    left_out: list[str] = []
+    for name, block in report.blocks:
+        if name == "answer":
+            continue
+        text_of = f"## {block.title}\n\n{block.markdown}"
+        if name not in ("strip", "cells"):
+            text_of = details(f"<b>{block.title}</b>", block.markdown)
+        part = hide(f"\n{text_of}\n")
+        if len(part.encode()) <= room:
+            text += part
+            room -= len(part.encode())
+        else:
+            left_out.append(block.title)
+    if left_out:
+        text += f"\nLeft out to stay within GitHub's limit: {md(listed(left_out, most=20))}. They are in report.html.\n"
+    return text

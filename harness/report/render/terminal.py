@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 
 
-def of_report(report: Report, *, hide: Callable[[str], str] = lambda text: text) -> str:
+def of_report(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """Any report as a terminal shows it, hidden names and all."""
     return hide(text(report, Path(report.run.directory) / "report.md")) + "\n"
 

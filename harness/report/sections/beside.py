@@ -10,14 +10,13 @@ from harness.report.text import code, count, listed
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from harness.core.record import TrialRecord
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The archive, and the trials whose evidence it lacks; None for a report in its run's own folder."""
-    run = findings.run
+    run, run_dir = findings.run, findings.run_dir
     path = layout.bundle_manifest(run_dir)
     if not path.is_file():
         return None
@@ -41,8 +40,8 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Evidence beside this page", markdown=text)
 
 
-def folder_of(run_dir: Path, key: str) -> str:
+def folder_of(findings: Findings, record: TrialRecord) -> str:
     """``trials/<key>``, as a link to the archive that holds it where this report was passed on."""
-    folder = code(f"trials/{key}")
-    is_passed_on = layout.bundle_manifest(run_dir).is_file() and layout.evidence(layout.trial(run_dir, key)).is_file()
-    return f"[{folder}]({layout.archive(run_dir).name})" if is_passed_on else folder
+    folder = code(f"trials/{record.trial.key}")
+    is_linked = findings.is_passed_on and findings.has_evidence_of(record)
+    return f"[{folder}]({layout.archive(findings.run_dir).name})" if is_linked else folder

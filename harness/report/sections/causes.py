@@ -11,13 +11,11 @@ from harness.report.text import code, count, listed, md, table
 from harness.report.words import what_passes_miss
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.cause import Cause
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """Every cause with its certificate; None when no such search was made."""
     search = findings.answer.minimised or findings.answer.explored
     if search is None:

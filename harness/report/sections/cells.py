@@ -11,7 +11,6 @@ from harness.report.text import code, count, details, how_many, listed, md, seco
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.campaign import CellResult
     from harness.report.findings import Findings
@@ -23,7 +22,7 @@ SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as exp
         CellStatus.INCONCLUSIVE: "inconclusive", CellStatus.NOT_RUN: "not run"}  # fmt: skip
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The table of cells; None when no cell was tried or asked for, and of one program, which is none of several."""
     results = findings.results
     if findings.is_single:
@@ -52,7 +51,11 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
     quiet: list[CellResult] = []
     for row in rows:
         (loud if row.met is not CellStatus.EXPECTED or row.count.bad else quiet).append(row)
-    parts = [_counts(rows)] if expects else []
+    parts: list[str] = []
+    if expects:
+        counts = Counter(row.met for row in rows)
+        words = (f"{counts[end]} {SIGN[end].strip('*')}" for end in CellStatus if counts[end])
+        parts.append(f"{count(len(rows), 'cell')}: {listed(words)}.")
     if loud:
         parts.append(_table(loud[:OPEN], expects=expects))
     if loud[OPEN:]:
@@ -64,29 +67,21 @@ def _folded(rows: tuple[CellResult, ...], *, expects: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _counts(rows: Sequence[CellResult]) -> str:
-    counts = Counter(row.met for row in rows)
-    words = (f"{counts[end]} {SIGN[end].strip('*')}" for end in CellStatus if counts[end])
-    return f"{count(len(rows), 'cell')}: {listed(words)}."
-
-
 def _table(rows: Sequence[CellResult], *, expects: bool) -> str:
     """What each cell ended in, first; whether that was expected only where the matrix says what it expects."""
     head = ["seen", "cell", "all its trials"]
     if expects:
         head += ["expected", ""]
-    body = [_row(row, expects=expects) for row in rows]
+    body: list[tuple[str, ...]] = []
+    for row in rows:
+        verdicts = md(how_many(row.seen)) or SIGN[row.met]
+        issue = f" ({md(row.issue)})" if row.issue else ""
+        expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
+        why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)
+        body.append((verdicts, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why))
     if any(line[-1] for line in body):
         return table([*head, "why"], body, right=(2,))
     return table(head, (line[:-1] for line in body), right=(2,))
-
-
-def _row(row: CellResult, *, expects: bool) -> tuple[str, ...]:
-    verdicts = md(how_many(row.seen)) or SIGN[row.met]
-    issue = f" ({md(row.issue)})" if row.issue else ""
-    expected = (f"{md(row.expected)}{issue}", SIGN[row.met]) if expects else ()
-    why = "" if row.met in (CellStatus.EXPECTED, CellStatus.UNEXPECTED) else md(row.because)
-    return (verdicts, code(row.name), seconds(row.seconds) if row.seconds else "-", *expected, why)
 
 
 def _without_answer(findings: Findings) -> Block | None:

@@ -11,31 +11,26 @@ from harness.report.text import code, md, table
 from harness.report.words import of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.trial import Trial
     from harness.report.findings import Findings
-    from harness.report.tried import TrialSet
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """A row per control; that none was run is said where a control would have mattered."""
     controls, boundary = findings.controls, findings.run.boundary
     if not controls:
         is_needed = boundary is not None and boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
         text = "No control was run, so nothing here says which setting the failure depends on."
         return Block(title="Controls", markdown=text) if is_needed else None
-    rows = (_row(findings, name, trials) for name, trials in controls.items())
+    failing = findings.failing
+    rows: list[tuple[object, ...]] = []
+    for name, trials in controls.items():
+        verdicts = ", ".join(dict.fromkeys(md(trial.verdict) for trial in trials))
+        changed = differences(failing.first.record.trial, trials.first.record.trial) if failing else []
+        passes, settings = of(trials.passed, len(trials)), "; ".join(map(code, changed)) or "-"
+        rows.append((md(name), findings.value_of(trials.first), passes, verdicts, settings))
     head = ("control", findings.run.axis.name, "passed", "verdicts", "differs from the failing trial in")
     return Block(title="Controls", markdown=table(head, rows, right=(1,)))
-
-
-def _row(findings: Findings, name: str, trials: TrialSet) -> tuple[object, ...]:
-    verdicts = ", ".join(dict.fromkeys(md(trial.verdict) for trial in trials))
-    reference = findings.failing
-    changed = differences(reference.first.record.trial, trials.first.record.trial) if reference else []
-    same = "; ".join(map(code, changed)) or "-"
-    return (md(name), findings.value_of(trials.first), of(trials.passed, len(trials)), verdicts, same)
 
 
 def differences(failed: Trial, control: Trial) -> list[str]:

@@ -10,15 +10,12 @@ from harness.core.boundary import Finding
 from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.facts import object_at
-from harness.report.over_cells import headline as campaign_headline
+from harness.report.over_cells import headline
 from harness.report.text import code, md, table
 from harness.report.tried import verdict_counts, verdicts
-from harness.report.words import headline
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 MOST = 12
@@ -30,10 +27,10 @@ DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO
 """Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
     mine = claims_of(findings)
-    reports = related(findings, run_dir)
+    reports = related(findings)
     if not reports:
         return None
     rows: list[tuple[str, ...]] = []
@@ -43,12 +40,13 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
     return Block(title="Earlier reports", markdown=table(("run", "when", "what it said", "against this report"), rows))
 
 
-def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]]]:
+def related(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
     """What reports beside this one said before it that can be compared with it, by their folders.
 
     Never this run itself, nor a copy of it. A bundle holds what it was compared with when it was made, and is compared
     with nothing else.
     """
+    run_dir = findings.run_dir
     path = layout.earlier(run_dir)
     if path.is_file():
         return [(folder, other) for folder, other in json.loads(path.read_text(encoding="utf-8"))]
@@ -56,7 +54,10 @@ def related(findings: Findings, run_dir: Path) -> list[tuple[str, dict[str, Any]
     reports: list[tuple[str, dict[str, Any]]] = []
     for beside in sorted(run_dir.parent.glob(f"*/{layout.report(run_dir, 'claims.json').name}")):
         other = object_at(beside)
-        if beside.parent != run_dir and _is_before(mine, other) and _related(mine, other):
+        is_before = other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"]
+        shared = set(other.get("signatures") or ()) & set(mine["signatures"])
+        is_like_it = other.get("asked") == mine["asked"] or shared
+        if beside.parent != run_dir and is_before and is_like_it:
             reports.append((beside.parent.name, other))
     return reports
 
@@ -76,7 +77,9 @@ def claims_of(findings: Findings) -> dict[str, Any]:
     for record in every:
         signatures |= {record.verdict.signature} if record.verdict.signature else set()
         taken_from |= {record.run} if record.run else set()
-    answer = headline(findings) if findings.is_line else campaign_headline(findings)
+    answer = headline(findings)
+    counts = verdicts(every)
+    what = next(iter(counts)) if len(counts) == 1 else verdict_counts(every)
     question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
         "schema": 2,
@@ -85,7 +88,7 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "question": run.spec.question,
         "asked": hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16],
         "answer": answer,
-        "brief": _verdicts(findings) if findings.is_single and run.records else answer,
+        "brief": what if findings.is_single and every else answer,
         "ended": run.ended,
         "trials": len(every),
         "code": run.code.partition(" (")[0],
@@ -95,23 +98,9 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "last_good": boundary.last_good if boundary else None,
         "first_bad": boundary.first_bad if boundary else None,
         "signatures": sorted(signatures),
-        "kinds": sorted(verdicts(every)),
+        "kinds": sorted(counts),
         "taken_from": sorted(taken_from),
     }
-
-
-def _verdicts(findings: Findings) -> str:
-    """What one program ended in: ``HANG (deadlock)``, or ``10 PASS, 2 HANG (deadlock)``."""
-    counts = verdicts(findings.run.records)
-    return next(iter(counts)) if len(counts) == 1 else verdict_counts(findings.run.records)
-
-
-def _is_before(mine: dict[str, Any], other: dict[str, Any]) -> bool:
-    return other.get("id") != mine["id"] and other.get("started_at", "") <= mine["started_at"]
-
-
-def _related(mine: dict[str, Any], other: dict[str, Any]) -> bool:
-    return other.get("asked") == mine["asked"] or bool(set(other.get("signatures") or ()) & set(mine["signatures"]))
 
 
 def _differs(mine: dict[str, Any], other: dict[str, Any]) -> str:

@@ -8,16 +8,12 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.facts import steps_of
-from harness.report.ranks import devices, ranks
 from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
 from harness.report.text import code, count, details, listed, md, table
 from harness.report.words import at, of
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
     from harness.report.tried import Group
 
@@ -28,35 +24,24 @@ IN_SIGHT = 20
 """Of the others over many cells, those that are not folded."""
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
-    """Evidence for every group of trials that did not pass; None when all passed."""
-    parts = _along(findings, run_dir) if findings.is_line else _of_cells(findings, run_dir)
-    return Block(title="Evidence", markdown="\n\n".join(parts)) if parts else None
+def section(findings: Findings) -> Block | None:
+    """Evidence for every group of trials that did not pass; None when all passed.
 
-
-def _along(findings: Findings, run_dir: Path) -> list[str]:
-    groups, parts = findings.groups, list[str]()
-    for group in groups[:IN_FULL]:
-        here = findings.at_value(group.value)
-        parts.append(in_full(run_dir, group, name=at(findings, group.value), total=len(here)))
-    if groups[IN_FULL:]:
-        parts.append("### Others\n\n" + in_short(groups[IN_FULL:], where=findings.run.axis.name))
-    return parts
-
-
-def _of_cells(findings: Findings, run_dir: Path) -> list[str]:
-    """The first cell of every kind of failure in full, the others in one line each."""
-    first, parts = _first_of_each(findings.groups), list[str]()
-    for group in first:
-        here = findings.by_cell[group.first.cell]
-        parts.append(in_full(run_dir, group, name=str(group.value), total=len(here)))
-    rest = tuple(group for group in findings.groups if group not in first)
+    Along an axis the first values are shown in full, over cells the first cell of every kind of failure; the others
+    in one line each.
+    """
+    groups, where, in_sight = findings.groups, "cell", IN_SIGHT
+    if findings.is_line:
+        where, in_sight = findings.run.axis.name, len(groups)
+    first = list(groups[:IN_FULL]) if findings.is_line else _first_of_each(groups)
+    rest = tuple(group for group in groups if group not in first)
+    parts = [in_full(findings, group) for group in first]
     if rest:
-        parts.append(f"### Others\n\n{in_short(rest[:IN_SIGHT], where='cell')}")
-    if rest[IN_SIGHT:]:
-        more = in_short(rest[IN_SIGHT:], where="cell")
-        parts.append(details(f"{count(len(rest) - IN_SIGHT, 'more group')} of trials that did not pass", more))
-    return parts
+        parts.append(f"### Others\n\n{in_short(rest[:in_sight], where=where)}")
+    if rest[in_sight:]:
+        more = in_short(rest[in_sight:], where=where)
+        parts.append(details(f"{count(len(rest) - in_sight, 'more group')} of trials that did not pass", more))
+    return Block(title="Evidence", markdown="\n\n".join(parts)) if parts else None
 
 
 def _first_of_each(groups: tuple[Group, ...]) -> list[Group]:
@@ -70,13 +55,16 @@ def _first_of_each(groups: tuple[Group, ...]) -> list[Group]:
     return first
 
 
-def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
-    """All evidence of the first trial of ``group``; ``total`` trials were run where it was."""
+def in_full(findings: Findings, group: Group) -> str:
+    """All evidence of the first trial of ``group``."""
     trial = group.first
+    name, total = str(group.value), len(findings.by_cell[trial.cell])
+    if findings.is_line:
+        name, total = at(findings, group.value), len(findings.at_value(group.value))
     verdict = trial.verdict
-    evidence = read_evidence(run_dir, trial.record.trial.key)
+    evidence = findings.evidence_of(trial.record)
     head = f"### {md(name)}: {md(verdict)}, {of(len(group.trials), total)}"
-    parts = [head, _facts(group, run_dir)]
+    parts = [head, _facts(findings, group)]
     if evidence is None:
         parts.append(f"The evidence of trial {trial.number} was not kept (no {code('evidence.json')} in its folder).")
         return "\n\n".join(parts)
@@ -84,8 +72,8 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
         seen.variables(evidence),
         seen.raised(evidence, verdict.rank),
-        ranks(evidence),
-        devices(evidence),
+        seen.ranks(evidence),
+        seen.devices(evidence),
         seen.threads(evidence),
         seen.timeline(evidence, trial.record.outcome),
         seen.logs(evidence),
@@ -94,7 +82,7 @@ def in_full(run_dir: Path, group: Group, *, name: str, total: int) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _facts(group: Group, run_dir: Path) -> str:
+def _facts(findings: Findings, group: Group) -> str:
     record, verdict = group.first.record, group.first.verdict
     rows = [
         ("why", md(verdict.because)),
@@ -107,7 +95,7 @@ def _facts(group: Group, run_dir: Path) -> str:
         ("healthy time", seen.healthy(record.trial.prediction)),
         ("cleaned up", seen.cleanup(record.outcome.cleanup)),
         ("trials", listed(group.numbers)),
-        ("folder", folder_of(run_dir, record.trial.key)),
+        ("folder", folder_of(findings, record)),
     ]
     if verdict.signature:
         same = sum(t.verdict.signature == verdict.signature for t in group.trials)

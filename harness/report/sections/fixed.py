@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
 from harness.core.ports import Block
-from harness.report.facts import raw_evidence
 from harness.report.text import code, count, details, fence, listed, md, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from harness.core.space import Bundle, Factor
+    from harness.core.space import Factor
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """What was varied over cells, what was held, then requested against effective."""
     rows = [(md(name), text) for name, text in _settings(findings) if text]
-    settings, echoed = table(("setting", "value"), rows), effective(findings, run_dir)
+    settings, echoed = table(("setting", "value"), rows), effective(findings)
     if not findings.is_line:
         parts = [_axes(findings), "The same in every cell:", settings, echoed]
         return Block(title="Varied and held", markdown="\n\n".join(filter(None, parts)))
@@ -72,26 +70,20 @@ def _axes(findings: Findings) -> str:
 def _sets(factor: Factor) -> str:
     parts: list[str] = []
     for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
-        text = _bundle(bundle)
-        if text:
-            parts.append(f"{md(value)}: {text}")
+        words = (*starmap(assignment, (*bundle.config, *bundle.env)), *bundle.args)
+        if words:
+            parts.append(f"{md(value)}: {listed(map(code, words), most=4)}")
     return listed(parts, most=6) or "-"
 
 
-def _bundle(bundle: Bundle) -> str:
-    words = (*starmap(assignment, (*bundle.config, *bundle.env)), *bundle.args)
-    return listed(map(code, words), most=4)
-
-
-def effective(findings: Findings, run_dir: Path) -> str:
+def effective(findings: Findings) -> str:
     """Requested against effective, over all trials; only our own trainer says what it runs with."""
     if findings.run.spec.matrix.target != "nsa":
         return ""
     differing: dict[str, list[int]] = {}
     silent: list[int] = []
     agreed = 0
-    for trial in findings.trials:
-        evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
+    for trial, evidence in findings.parts:
         differences: list[object] = evidence.get("config_differences") or []
         for difference in differences:
             differing.setdefault(str(difference), []).append(trial.number)

@@ -12,11 +12,8 @@ from harness.report import seen
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.where import where
 from harness.report.words import at, of
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.core.campaign import FailureTable
     from harness.core.cause import AxisVerdict
     from harness.core.point import Point
@@ -30,21 +27,24 @@ AGAINST = (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.IN
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """One row each; None when nothing failed. Over many cells each axis is a hypothesis."""
     if not findings.is_line:
-        parts = [*of_axes(findings), *_others(findings.subject)]
+        parts = [_of_failure(findings, failure) for failure in findings.answer.failures]
+        parts += [_of_pairs(findings)] if findings.pairs else []
+        others = of_verdict(findings.subject)
+        parts += [f"Other explanations of what the trial showed:\n\n{table(HEAD, others)}"] if others else []
         return Block(title="Hypotheses", markdown="\n\n".join(parts)) if parts else None
     record = findings.subject
     if record is None:
         return None
-    rows = [*_of_controls(findings), *_of_time(record, run_dir), *of_verdict(record)]
+    rows = _of_controls(findings)
+    if record.verdict.kind is Kind.HANG:
+        rows.append(_slow_not_hung(findings, record))
+    elif record.verdict.kind is Kind.SLOW:
+        rows.append(_hung_not_slow(record))
+    rows += of_verdict(record)
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
-
-
-def _others(record: TrialRecord | None) -> list[str]:
-    rows = of_verdict(record)
-    return [f"Other explanations of what the trial showed:\n\n{table(HEAD, rows)}"] if rows else []
 
 
 def of_verdict(record: TrialRecord | None) -> list[tuple[str, ...]]:
@@ -52,15 +52,9 @@ def of_verdict(record: TrialRecord | None) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for other in record.verdict.alternatives if record else ():
         missing = "-" if other.supports and other.against else "a trial that tells it from the others"
-        rows.append(
-            (
-                f"{md(other.cause)}: {md(other.because)}",
-                listed(map(md, other.supports)) or "-",
-                listed(map(md, other.against)) or "-",
-                missing,
-                md(other.experiment) or "-",
-            )
-        )
+        supports, against = listed(map(md, other.supports)) or "-", listed(map(md, other.against)) or "-"
+        name = f"{md(other.cause)}: {md(other.because)}"
+        rows.append((name, supports, against, missing, md(other.experiment) or "-"))
     return rows
 
 
@@ -87,21 +81,10 @@ def _of_control(name: str, trials: TrialSet, here: str) -> tuple[str, ...]:
     return (claim, f"{here}; {passes}", "-", "-", "decided at this value")
 
 
-def _of_time(record: TrialRecord, run_dir: Path) -> list[tuple[str, ...]]:
-    """That a slow step was taken for a hang, or a hang for a slow step."""
-    match record.verdict.kind:
-        case Kind.HANG:
-            return [_slow_not_hung(record, run_dir)]
-        case Kind.SLOW:
-            return [_hung_not_slow(record)]
-        case _:
-            return []
-
-
-def _slow_not_hung(record: TrialRecord, run_dir: Path) -> tuple[str, ...]:
+def _slow_not_hung(findings: Findings, record: TrialRecord) -> tuple[str, ...]:
     predicted = record.trial.prediction
     against: list[str] = []
-    evidence = read_evidence(run_dir, record.trial.key)
+    evidence = findings.evidence_of(record)
     if evidence is not None and seen.used_no_cpu(evidence):
         against.append("nothing moved while it was watched")
     if predicted:
@@ -126,12 +109,6 @@ def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:
     )
 
 
-def of_axes(findings: Findings) -> list[str]:
-    """A table for each failure, then one of the pairs that differ in one axis; nothing where no cell was tried."""
-    parts = [_of_failure(findings, failure) for failure in findings.answer.failures]
-    return [*parts, _of_pairs(findings)] if findings.pairs else parts
-
-
 def _of_pairs(findings: Findings) -> str:
     """Every axis with the cells that differ in nothing else, slow ones too."""
     rows: list[tuple[object, ...]] = []
@@ -140,11 +117,8 @@ def _of_pairs(findings: Findings) -> str:
         example = f"{_end(findings, one, pairs.axis)} and {_end(findings, other, pairs.axis)}"
         alike, different, incomparable = len(pairs.alike), len(pairs.different), len(pairs.incomparable)
         rows.append((code(pairs.axis), pairs.total, alike, different, incomparable, md(example)))
-    body = table(
-        ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example"),
-        rows,
-        right=(1, 2, 3, 4),
-    )
+    head = ("only this differs", "pairs", "ended alike", "differently", "other limits", "for example")
+    body = table(head, rows, right=(1, 2, 3, 4))
     return f"Pairs of cells that differ in one axis only, whatever they ended in:\n\n{body}"
 
 

@@ -6,21 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from harness.core.ports import Block
-from harness.report.facts import raw_evidence
 from harness.report.text import code, count, listed, md, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The resolution tables that were seen, with the trials that had each; None when no trial told."""
     by_rows: dict[str, list[int]] = {}
     silent: list[int] = []
-    for trial in findings.trials:
-        evidence = raw_evidence(run_dir, trial.record.trial.key) or {}
+    for trial, evidence in findings.parts:
         rows = evidence.get("kernels")
         if rows:
             by_rows.setdefault(json.dumps(rows, sort_keys=True), []).append(trial.number)

@@ -8,12 +8,10 @@ from harness.core.ports import Block
 from harness.report.text import code, md, size, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """Hardware and versions; no host or user names."""
     run = findings.run
     machine = run.machine

@@ -16,8 +16,6 @@ from harness.report.text import bullets, code, command, count, details, fence, l
 from harness.report.words import certificate, not_searched
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
     from harness.report.next_steps import NextStep
 
@@ -26,9 +24,9 @@ MOST_COMBINATIONS = 10_000
 """Combinations that are held against the rules one by one."""
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """Gaps first, then what would close them."""
-    steps = next_of(findings, run_dir)
+    steps = next_of(findings)
     gaps = _gaps(findings) if findings.is_line else gaps_of_cells(findings)
     parts = [
         bullets(gaps),

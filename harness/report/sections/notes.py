@@ -11,14 +11,12 @@ from harness.report.text import listed, md
 from harness.store import layout
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """``notes.md`` of the run, as it is; None without one. Words that claim too much are pointed at."""
-    path = layout.notes(run_dir)
+    path = layout.notes(findings.run_dir)
     if not path.is_file():
         return None
     title, _, body = clean(path.read_text(encoding="utf-8", errors="replace")).strip().partition("\n")

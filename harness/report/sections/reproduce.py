@@ -16,25 +16,23 @@ from harness.store import layout
 from harness.store.redact import redact_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The exact command, what to expect of it, and how to continue this run or render it again."""
     own = own_command.markdown(findings)
     again = fence("\n".join(command(reproduce(findings))), "bash")
-    outside = "" if own else minimal(findings, run_dir)
-    parts = [own, again, expect(findings), outside, onward(findings, run_dir)]
+    outside = "" if own else minimal(findings)
+    parts = [own, again, expect(findings), outside, onward(findings)]
     return Block(title="Reproduce", markdown="\n\n".join(filter(None, parts)))
 
 
-def onward(findings: Findings, run_dir: Path) -> str:
+def onward(findings: Findings) -> str:
     """How to continue an unfinished run and render it again; of a bundle, how to check it in its folder."""
     run = findings.run
     where = run.directory or run.id
-    if layout.bundle_manifest(run_dir).is_file():
+    if findings.is_passed_on:
         lines = [
             "# in this folder: compute every number and sentence of this page again from the evidence beside it",
             "nsa-harness report --verify .",
@@ -51,7 +49,7 @@ def onward(findings: Findings, run_dir: Path) -> str:
     return fence("\n".join(lines), "bash")
 
 
-def minimal(findings: Findings, run_dir: Path) -> str:
+def minimal(findings: Findings) -> str:
     """The script that shows the failure without the harness and how often it did, or why there is none."""
     run = findings.run
     record = findings.subject
@@ -64,15 +62,15 @@ def minimal(findings: Findings, run_dir: Path) -> str:
         own = "\n".join(shell_lines(list(map(redact_text, line.words))))
         empty = ", with an empty standard input (`< /dev/null`)" if give_input(record) else ""
         return f"Outside the harness, the program's own command is the reproduction{empty}:\n\n{fence(own, 'bash')}"
-    script, outcome = layout.repro(run_dir), layout.repro(run_dir, "json")
-    if not (script.is_file() and outcome.is_file()) and layout.bundle_manifest(run_dir).is_file():
+    script, outcome = layout.repro(findings.run_dir), layout.repro(findings.run_dir, "json")
+    if not (script.is_file() and outcome.is_file()) and findings.is_passed_on:
         return "The failure was not tried outside the harness."
     if not script.is_file() or not outcome.is_file():
         again = code(shlex.join(("nsa-harness", "report", run.directory or run.id, "--repro")))
         return f"The failure was not tried outside the harness. {again} makes a script of it, and tries it twice."
     report = json.loads(outcome.read_text(encoding="utf-8"))
     text = f"**{md(report['sentence'][:1].upper() + report['sentence'][1:])}**"
-    if layout.bundle_manifest(run_dir).is_file():  # it lies beside the page
+    if findings.is_passed_on:  # it lies beside the page
         return f"{text} The script is [{code(script.name)}]({script.name})."
     return f"{text}\n\n{details(f'The script, {script.name}', fence(script.read_text(encoding='utf-8'), 'python'))}"
 

@@ -13,14 +13,13 @@ from harness.report.words import grows, other_settings, unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from harness.core.boundary import ScalingFit
     from harness.core.campaign import AxisFit
     from harness.report.findings import Findings
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The fitted line, what it rests on, and what it predicts; over many cells a row a fit. None when there is none."""
     run = findings.run
     if not findings.is_line:
@@ -68,12 +67,6 @@ def sentence(findings: Findings, fit: ScalingFit) -> str:
     return " ".join(filter(None, parts))
 
 
-def _passes(findings: Findings, value: float, total: int) -> str:
-    """``3 passes``, or how many of those that were measured came to their end: one that was cut off has steps too."""
-    good = min(findings.at_value(value).good, total)
-    return count(good, "pass") if good == total else f"{good} of {total}"
-
-
 def _rows(findings: Findings, fit: ScalingFit) -> list[tuple[object, ...]]:
     times_by_value: dict[float, list[float]] = {}
     for value, time_s in fit.points:
@@ -86,12 +79,13 @@ def _rows(findings: Findings, fit: ScalingFit) -> list[tuple[object, ...]]:
         times = times_by_value.get(float(value), [])
         line = seconds(max(fit.intercept + fit.slope * value, 0.0))
         if times:
-            rows.append((value, _passes(findings, value, len(times)), seconds(median(times)), line))
+            good = min(findings.at_value(value).good, len(times))  # one that was cut off has steps too
+            passes = count(good, "pass") if good == len(times) else f"{good} of {len(times)}"
+            rows.append((value, passes, seconds(median(times)), line))
         elif float(value) in predicted:
             least = at_least(times_beyond(value, times_by_value))
-            rows.append(
-                (value, "-", "-", f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})")
-            )
+            text = f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})"
+            rows.append((value, "-", "-", text))
     return rows
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Finding
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.text import fence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.report.findings import Findings
     from harness.report.tried import Cell
@@ -30,7 +28,7 @@ LEGEND = {
 WIDTH = 76
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The threshold strip with its legend; None when nothing was tried."""
     if not findings.run.records:
         return None
@@ -69,10 +67,9 @@ def legend(findings: Findings) -> str:
 
 
 def _items(findings: Findings) -> Sequence[str]:
-    boundary = findings.run.boundary
     items: list[str] = []
     for cell in findings.along:
-        if boundary is not None and boundary.finding is Finding.THRESHOLD and cell.value == boundary.first_bad:
+        if findings.is_threshold(cell.value):
             items.append("| ")
         items.append(f"{cell.value} {mark(cell)} ")
     return items

@@ -11,14 +11,10 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, different_places, same_frames
 from harness.reading.stillness import quiet_windows
-from harness.report.subject import subject_evidence
 from harness.report.text import bullets, count, fence, listed, md, seconds
 from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from harness.core.evidence import Evidence, ThreadStack, WorkerResult
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
@@ -34,9 +30,9 @@ class TreeNode:
     other: str
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
-    subject = subject_evidence(findings, run_dir)
+    subject = findings.subject_evidence
     if subject is None:
         return None
     record, evidence = subject
@@ -60,7 +56,9 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
     if outcome.ending is Ending.NEVER_STARTED:
         return [TreeNode("Did it start?", "no", md(outcome.why) or "exit", "its end would tell")]
     if outcome.ending in (Ending.EXITED, Ending.SIGNALLED):
-        return [_ended(record), *_raised(evidence.result_of(record.verdict.rank))]
+        how = f"yes, {(outcome.exit and outcome.exit.words) or 'exit code ?'}"
+        by_itself = TreeNode("Did it end by itself?", how, "exit", "a limit would have ended it: slow or hung")
+        return [by_itself, *_raised(evidence.result_of(record.verdict.rank))]
     nodes = [
         TreeNode("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
         _progress(record, evidence),
@@ -70,22 +68,14 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
     return nodes
 
 
-def _ended(record: TrialRecord) -> TreeNode:
-    how = (record.outcome.exit and record.outcome.exit.words) or "exit code ?"
-    return TreeNode("Did it end by itself?", f"yes, {how}", "exit", "a limit would have ended it: slow or hung")
-
-
 def _raised(result: WorkerResult | None) -> list[TreeNode]:
+    title = "Did the worker say why?"
     if result is None:
-        return [TreeNode("Did the worker say why?", "no", "result", "an exception with its traceback")]
+        return [TreeNode(title, "no", "result", "an exception with its traceback")]
     if result.exception is None:
-        return [TreeNode("Did the worker say why?", f"it said: {result.status}", result.id, "an exception")]
+        return [TreeNode(title, f"it said: {result.status}", result.id, "an exception")]
     where = f" in {result.phase}" if result.phase else ""
-    return [
-        TreeNode(
-            "Did the worker say why?", f"yes, {result.exception}{where}", result.id, "killed from outside, or in C code"
-        )
-    ]
+    return [TreeNode(title, f"yes, {result.exception}{where}", result.id, "killed from outside, or in C code")]
 
 
 def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
@@ -127,7 +117,7 @@ def _same(evidence: Evidence) -> TreeNode | None:
     for threads in by_source.values():
         if len(threads) > 1:
             number += len(threads)
-            is_same = is_same and _are_the_same(threads)
+            is_same = is_same and all(same_frames(threads[0], other) for other in threads)
     if not number:
         return None
     samples = f"{count(number, 'sample')}: {listed(sample.id for sample in evidence.stacks)}"
@@ -137,10 +127,6 @@ def _same(evidence: Evidence) -> TreeNode | None:
     return TreeNode(title, "no, they differ", samples, "stuck in one place")
 
 
-def _are_the_same(threads: Sequence[ThreadStack]) -> bool:
-    return all(same_frames(threads[0], other) for other in threads)
-
-
 def _together(evidence: Evidence) -> TreeNode | None:
     latest = {sample.rank: deciding_thread(sample) for sample in evidence.stacks}
     if len(latest) < 2:
@@ -148,12 +134,8 @@ def _together(evidence: Evidence) -> TreeNode | None:
     places = different_places(filter(None, latest.values()))
     answer = "yes" if places == 1 else f"no, in {count(places, 'place')}"
     ranks = f"{count(len(latest), 'rank')}, last sample of each"
-    return TreeNode(
-        "Were all ranks in the same place?",
-        answer,
-        ranks,
-        "they wait for each other" if places == 1 else "all alike",
-    )
+    other = "they wait for each other" if places == 1 else "all alike"
+    return TreeNode("Were all ranks in the same place?", answer, ranks, other)
 
 
 def missing(record: TrialRecord, evidence: Evidence) -> list[str]:

@@ -13,12 +13,11 @@ from harness.report.text import code, details, md, seconds, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.outcome import Outcome
     from harness.core.record import TrialRecord
     from harness.report.findings import Findings
-    from harness.report.tried import Cell, Numbered
+    from harness.report.tried import Numbered
 
 MOST = 2000
 """Trials that are listed; of a larger run the others are in the journal."""
@@ -30,12 +29,12 @@ ROLES = {
 }
 
 
-def section(findings: Findings, run_dir: Path) -> Block | None:
+def section(findings: Findings) -> Block | None:
     """The table of values that were tried, and all trials; None when there are none."""
     every = findings.trials
     if not every:
         return None
-    body = _listed(findings, run_dir, every[:MOST])
+    body = _listed(findings, every[:MOST])
     more = f"\n\n{len(every) - MOST} more are in the journal." if len(every) > MOST else ""
     folded = details(f"Every trial ({len(every)}), in the order of running", body + more)
     parts = [_counts(findings), folded] if findings.is_line else [folded]
@@ -43,58 +42,36 @@ def section(findings: Findings, run_dir: Path) -> Block | None:
 
 
 def _counts(findings: Findings) -> str:
-    cells = list(filter(len, findings.along))
+    rows: list[tuple[object, ...]] = []
+    for cell in filter(len, findings.along):
+        good, bad, total = cell.good, cell.bad, len(cell)
+        kinds = ", ".join(f"{n} {md(kind)}" for kind, n in cell.verdicts.items())
+        pass_s = seconds(cell.pass_s) if cell.pass_s is not None else "-"
+        neither = f"{total - good - bad}/{total}"
+        rows.append((cell.value, f"{good}/{total}", f"{bad}/{total}", neither, kinds, pass_s, _peak(cell.peak_bytes)))
     head = (findings.run.axis.name, "passed", "failed", "neither", "verdicts", "a pass takes", "peak memory")
-    return table(head, map(_row, cells), right=(0, 1, 2, 3, 5, 6))
+    return table(head, rows, right=(0, 1, 2, 3, 5, 6))
 
 
-def _listed(findings: Findings, run_dir: Path, trials: Sequence[Numbered]) -> str:
+def _listed(findings: Findings, trials: Sequence[Numbered]) -> str:
     """A row for each trial: along an axis with its value, over cells with its cell and its memory."""
-    head = ("why", "verdict", "seconds", "steps", "silent up to")
-    end = ("ended", "folder")
     rows: list[tuple[object, ...]] = []
     for trial in trials:
-        summary, ending = _summary(trial), _ended(trial, run_dir)
-        if findings.is_line:
-            rows.append((trial.number, md(findings.value_of(trial)), *summary, *ending))
-        else:
-            rows.append((trial.number, code(findings.name_of(trial.cell)), *summary, _peak(trial), *ending))
+        record = trial.record
+        where = md(findings.value_of(trial)) if findings.is_line else code(findings.name_of(trial.cell))
+        verdict = md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**"
+        took, silence = f"{record.outcome.duration_s:.2f}", seconds(record.measurement.longest_silence_s)
+        peak = () if findings.is_line else (_peak(record.measurement.peak_rss_bytes),)
+        end = (md(ended(record.outcome)), folder_of(findings, record))
+        rows.append((trial.number, where, why(record), verdict, took, steps_of(record), silence, *peak, *end))
+    head = ("why", "verdict", "seconds", "steps", "silent up to")
     if findings.is_line:
-        return table(("#", findings.run.axis.name, *head, *end), rows, right=(0, 1, 4, 5, 6))
-    return table(("#", "cell", *head, "peak memory", *end), rows, right=(0, 4, 5, 6, 7))
+        return table(("#", findings.run.axis.name, *head, "ended", "folder"), rows, right=(0, 1, 4, 5, 6))
+    return table(("#", "cell", *head, "peak memory", "ended", "folder"), rows, right=(0, 4, 5, 6, 7))
 
 
-def _row(cell: Cell) -> tuple[object, ...]:
-    kinds = ", ".join(f"{n} {md(kind)}" for kind, n in cell.verdicts.items())
-    return (
-        cell.value,
-        f"{cell.good}/{len(cell)}",
-        f"{cell.bad}/{len(cell)}",
-        f"{len(cell) - cell.good - cell.bad}/{len(cell)}",
-        kinds,
-        seconds(cell.pass_s) if cell.pass_s is not None else "-",
-        size(cell.peak_bytes) if cell.peak_bytes else "-",
-    )
-
-
-def _summary(trial: Numbered) -> tuple[object, ...]:
-    record = trial.record
-    return (
-        why(record),
-        md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**",
-        f"{record.outcome.duration_s:.2f}",
-        steps_of(record),
-        seconds(record.measurement.longest_silence_s),
-    )
-
-
-def _peak(trial: Numbered) -> str:
-    peak_bytes = trial.record.measurement.peak_rss_bytes
+def _peak(peak_bytes: int) -> str:
     return size(peak_bytes) if peak_bytes else "-"
-
-
-def _ended(trial: Numbered, run_dir: Path) -> tuple[str, str]:
-    return md(ended(trial.record.outcome)), folder_of(run_dir, trial.record.trial.key)
 
 
 def why(record: TrialRecord) -> str:

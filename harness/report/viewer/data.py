@@ -12,13 +12,12 @@ from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
+from harness.report.summary import judged
 from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from harness.core.campaign import CellResult
     from harness.core.evidence import Evidence, ThreadStack
@@ -54,12 +53,13 @@ def of_run(report: Report) -> dict[str, Any]:
     run, frames, stacks = report.run, ValueTable(), ValueTable()
     records = run.records
     names = axes(run)
-    detailed = _detailed(records)
+    order = sorted(range(len(records)), key=lambda i: (records[i].verdict.kind is Kind.PASS, i))
+    detailed = set(order[:DETAILED])
     trials: list[dict[str, Any]] = []
     for place_in_run, record in enumerate(records):
         trial = _trial(record, names=names)
         if place_in_run in detailed:
-            trial |= _evidence(record, report.run_dir, frames, stacks)
+            trial |= _evidence(report.findings, record, frames, stacks)
         trials.append(trial)
     return {
         **first_screen(report),
@@ -87,11 +87,6 @@ def axes(run: Run) -> tuple[str, ...]:
     return tuple(factor.name for factor in factors if len(factor.axis.values) > 1 or factor.name == run.spec.axis)
 
 
-def _detailed(records: Sequence[TrialRecord]) -> set[int]:
-    order = sorted(range(len(records)), key=lambda i: (records[i].verdict.kind is Kind.PASS, i))
-    return set(order[:DETAILED])
-
-
 def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
     """The values of the axes, and what was changed beside them for a control."""
     control = record.trial.role if record.trial.is_control else ""
@@ -99,28 +94,22 @@ def _place_of(record: TrialRecord, names: Sequence[str]) -> list[Any]:
 
 
 def _cells(findings: Findings, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each place that was tried, in the order of its axes; and those that were asked for and not tried."""
+    """A row for each place that was tried, in the order of its axes; and those that were only asked for.
+
+    A control stands behind the place that it belongs to.
+    """
     by_place = together(findings.trials, lambda trial: tuple(_place_of(trial.record, names)))
     results: dict[tuple[Any, ...], CellResult] = {}
     for result in () if findings.is_line else findings.results:
         results[(*map(result.cell.get, names), "")] = result
     rows: list[dict[str, Any]] = []
-    for at in sorted({*by_place, *results}, key=_order(findings.run, names)):
+    axes = [findings.run.spec.matrix.space.factor(name).axis for name in names]
+    for at in sorted({*by_place, *results}, key=lambda at: (*map(place_on, axes, at), at[-1])):
         trials = by_place.get(at, TrialSet())
         because = "" if trials else results[at].because
         places = [number - 1 for number in trials.numbers]
         rows.append({"at": list(at), "trials": places, "because": because, **_counts(trials)})
     return rows
-
-
-def _order(run: Run, names: Sequence[str]) -> Any:
-    """Along each axis by its own order; a control behind the place that it belongs to."""
-    axes = [run.spec.matrix.space.factor(name).axis for name in names]
-
-    def key(at: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*map(place_on, axes, at), at[-1])
-
-    return key
 
 
 def _counts(trials: TrialSet) -> dict[str, Any]:
@@ -145,7 +134,7 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
         "kind": verdict.kind.value,
         "answer": record.answer.value,
         "because": verdict.because,
-        "judged": f"{verdict} by rule {verdict.rule}, confidence {verdict.confidence}",
+        "judged": judged(record),
         "seconds": round(outcome.duration_s, 3),
         "limit": None if total.is_endless else round(total.seconds, 3),
         "steps": steps_of(record),
@@ -158,10 +147,10 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _evidence(record: TrialRecord, run_dir: Path, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
+def _evidence(findings: Findings, record: TrialRecord, frames: ValueTable, stacks: ValueTable) -> dict[str, Any]:
     """What its evidence adds: tracks, stacks, the end of its output; or why there is none."""
     try:
-        evidence = read_evidence(run_dir, record.trial.key)
+        evidence = findings.evidence_of(record)
     except StoreError as error:
         return {"missing": f"Its evidence cannot be read: {error}"}
     if evidence is None:

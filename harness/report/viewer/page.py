@@ -1,24 +1,27 @@
-"""Page: the viewer as one file: data, style and script inside, no request, and no script but ours."""
+"""Page: a run, or every run in a folder, as one file: data, style and script inside, no script but ours."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 from contextlib import suppress
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__
 from harness.core.verdict import Answer
 from harness.report.build import build
 from harness.report.compare import pairs
+from harness.report.facts import object_at
+from harness.report.render.html import own
 from harness.report.render.json import dump, hidden
 from harness.report.tried import verdict_counts
 from harness.report.viewer.data import of_run
+from harness.store import layout
 from harness.store.files import read_text
+from harness.store.shelf import list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from harness.report.build import Report
@@ -40,7 +43,8 @@ def is_page(path: Path, *, title: str = "") -> bool:
 def render(report: Report, *, hide: Callable[[str], str]) -> str:
     """The run as a page to look into; of a comparison both runs side by side."""
     summary, before = report.summary, report.before
-    runs = (before, build(report.run, report.run_dir)) if before else (report,)  # each as its own report has it
+    after = build(report.run, report.findings.run_dir) if before else report  # each as its own report has it
+    runs = (before, after) if before else (after,)
     document = {
         "title": report.title,
         "verdict": summary.verdict,
@@ -77,25 +81,70 @@ def page(document: dict[str, Any]) -> str:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    own = files("harness.report") / "templates"
-    script = own.joinpath("viewer.js").read_text(encoding="utf-8")
-    style = own.joinpath("report.css").read_text(encoding="utf-8") + own.joinpath("viewer.css").read_text(
-        encoding="utf-8"
-    )
-    template = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True).from_string(
-        own.joinpath("viewer.html.j2").read_text(encoding="utf-8")
-    )
+    environment = Environment(autoescape=True, trim_blocks=True, keep_trailing_newline=True)
+    script, style, data = own("viewer.js"), own("report.css") + own("viewer.css"), dump(document)
+    for sign in "<>&":  # no parser of HTML finds the end of a script in it
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template.render(
-        version=__version__,
-        document=document,
-        data=Markup(_inside_script(dump(document))),
-        script=Markup(script),
-        style=Markup(style),
-        digest=digest,
-    )
+    inside = {"data": Markup(data), "script": Markup(script), "style": Markup(style)}
+    template = environment.from_string(own("viewer.html.j2"))
+    return template.render(version=__version__, document=document, digest=digest, **inside)
 
 
-def _inside_script(text: str) -> str:
-    """JSON that no parser of HTML finds the end of a script in."""
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+_TITLE = "The runs in "
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is the page of a folder, of this version or an earlier one."""
+    return is_page(path, title=_TITLE)
+
+
+def index(folder: Path, *, hide: Callable[[str], str]) -> str:
+    """The page for the runs and bundles in ``folder``, newest first; links are relative to it."""
+    rows = sorted(_rows(folder), key=lambda row: str(row["started"]), reverse=True)
+    document = {
+        "title": f"{_TITLE}{folder.name or folder}/",
+        "verdict": "",
+        "tone": "unsure",
+        "answer": f"{len(rows)} {'run' if len(rows) == 1 else 'runs'}, newest first.",
+        "planted": "",
+        "index": rows,
+    }
+    return page(hidden(document, hide))
+
+
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The runs, then the bundles."""
+    for row in list_runs(folder):
+        yield _row(
+            row.directory,
+            started=row.started_at,
+            question=row.question,
+            answer=row.problem or row.answer or row.finding,
+            trials=row.trials,
+            ended="cannot be read" if row.problem else row.ended,
+        )
+    for path in sorted(folder.glob(f"*/{layout.findings(folder).name}")):
+        findings = object_at(path)
+        yield _row(
+            path.parent,
+            started=str(findings.get("started_at", "")),
+            question=str(findings.get("title", "")),
+            answer=str(findings.get("verdict", "")),
+            trials=len(findings.get("trials") or ()),
+            ended=str(findings.get("ended", "cannot be read")),
+        )
+
+
+def _row(run: Path, *, started: str, question: str, answer: str, trials: int, ended: str) -> dict[str, Any]:
+    pages = (("report", layout.report(run, "html")), ("viewer", layout.viewer(run)))
+    links = [[name, f"{run.name}/{path.name}"] for name, path in pages if path.is_file()]
+    return {
+        "name": run.name,
+        "started": started[:16].replace("T", " "),
+        "question": question,
+        "answer": answer,
+        "trials": trials,
+        "ended": ended,
+        "links": links,
+    }

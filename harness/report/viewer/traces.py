@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from harness import __version__
@@ -20,7 +19,6 @@ from harness.report.text import short_path
 from harness.report.tried import grouped
 from harness.report.viewer.data import axes
 from harness.report.viewer.tracks import StretchKind, tracks
-from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +43,7 @@ def perfetto(report: Report, *, hide: Callable[[str], str]) -> str:
     first_s = min(start_s.values(), default=0.0)
     events: list[dict[str, Any]] = []
     for number, record in enumerate(records, start=1):
-        evidence = read_evidence(report.run_dir, record.trial.key)
+        evidence = report.findings.evidence_of(record)
         offset_s = start_s[record.trial.key] - first_s
         events += _of_trial(number, record, evidence, name=_name(report, record), offset_s=offset_s)
     about = {"run": report.run.id, "question": report.title, "answer": report.summary.answer, "made_by": _maker()}
@@ -122,7 +120,7 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
     frames: dict[tuple[str, str, int], int] = {}
     profiles: list[dict[str, Any]] = []
     for number, record in enumerate(report.run.records, start=1):
-        evidence = read_evidence(report.run_dir, record.trial.key)
+        evidence = report.findings.evidence_of(record)
         name = f"trial {number}: {_name(report, record)}: {record.verdict}"
         if evidence is not None:
             profiles += _profiles(evidence, frames, name=name)
@@ -131,12 +129,16 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
             f"{report.run.id}: no stack was taken in any of its trials, so there is no profile to write. "
             "Its marks are in --format perfetto."
         )
+    locations: list[dict[str, Any]] = []
+    for function, file, line in frames:
+        facts = {"name": function, "file": file, "line": line}
+        locations.append({name: fact for name, fact in facts.items() if fact})  # without what is not known
     document = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": f"{report.run.id}: {report.title}",
         "exporter": _maker(),
         "activeProfileIndex": _active(report, profiles),
-        "shared": {"frames": list(starmap(_location, frames))},
+        "shared": {"frames": locations},
         "profiles": profiles,
     }
     return _text(document, hide)
@@ -164,24 +166,10 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
         stacks = [_stack(thread, frames) for thread in threads if thread and thread.frames]
         if not stacks:
             continue
-        profiles.append(
-            {
-                "type": "sampled",
-                "name": f"{name}: rank {rank}, process {pid}",
-                "unit": "none",
-                "startValue": 0,
-                "endValue": len(stacks),
-                "samples": stacks,
-                "weights": [1] * len(stacks),
-            }
-        )
+        about = {"type": "sampled", "name": f"{name}: rank {rank}, process {pid}", "unit": "none"}
+        weights = {"startValue": 0, "endValue": len(stacks), "samples": stacks, "weights": [1] * len(stacks)}
+        profiles.append(about | weights)
     return profiles
-
-
-def _location(function: str, file: str, line: int) -> dict[str, Any]:
-    """A frame without what is not known of it."""
-    facts = {"name": function, "file": file, "line": line}
-    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _stack(thread: ThreadStack, frames: dict[tuple[str, str, int], int]) -> list[int]:

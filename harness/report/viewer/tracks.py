@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -97,10 +97,8 @@ def _stretches(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> 
         else:
             _append(stretches, _after(mark, end_s=after.t_s))
     last = marks[-1]
-    phase = "" if last.edge == "end" else last.phase
-    stretches.append(
-        Stretch(start_s=last.t_s, end_s=max(until_s, last.t_s), kind=StretchKind.NO_MARK, phase=phase, step=last.step)
-    )
+    phase, end_s = "" if last.edge == "end" else last.phase, max(until_s, last.t_s)
+    stretches.append(Stretch(start_s=last.t_s, end_s=end_s, kind=StretchKind.NO_MARK, phase=phase, step=last.step))
     return tuple(stretch for stretch in stretches if stretch.end_s > stretch.start_s)
 
 
@@ -108,9 +106,7 @@ def _append(stretches: list[Stretch], stretch: Stretch) -> None:
     """Put ``stretch`` behind the last one, or make that one longer where it is the same phase of the same step."""
     last = stretches[-1]
     if (last.kind, last.phase, last.step) == (stretch.kind, stretch.phase, stretch.step):
-        stretches[-1] = Stretch(
-            start_s=last.start_s, end_s=stretch.end_s, kind=last.kind, phase=last.phase, step=last.step
-        )
+        stretches[-1] = replace(last, end_s=stretch.end_s)
     else:
         stretches.append(stretch)
 

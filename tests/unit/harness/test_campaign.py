@@ -304,13 +304,13 @@ def test_a_report_is_of_the_failure_that_is_answered_not_of_another_one_that_cam
 
     world.script = script
     run = world.ask(Task.MINIMISE, matrix=replace(MATRIX, signatures=(crash,)), signature="crash")
-    findings = Findings(run=run)
+    findings = Findings(run=run, run_dir=world.run_dir)
     assert [str(cause) for cause in run.answer.minimised.causes] == ["n_layers>=3"]
     first = next(r for r in run.records if r.verdict.kind is Kind.CRASH)
     assert str(first.verdict) == "CRASH (ValueError)"
     assert str(findings.subject.verdict) == "CRASH (exit-9)"
     assert findings.subject.trial.point == run.answer.minimised.causes[0].seen.cell
-    shown = summarise(findings, world.run_dir)
+    shown = summarise(findings)
     assert shown.verdict.startswith("CRASH (exit-9) in ")
     assert shown.verdict.endswith(" cells, and CRASH (ValueError) in 1")
     assert shown.judged.startswith("CRASH (exit-9) by rule")

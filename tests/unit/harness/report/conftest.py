@@ -33,7 +33,8 @@ from harness.core.record import Machine, Run, TrialRecord
 from harness.core.spec import Limits
 from harness.core.trial import Budget, Condition, Fault, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.report.build import drawn_report
+from harness.report.apart import here
+from harness.report.build import build
 from harness.report.render import html
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.spec.matrix import parse_matrix
@@ -478,7 +479,7 @@ def drawn(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         run, run_dir = keep(threshold(), tmp_path_factory.mktemp("drawn") / "runs")
-    report = drawn_report(run, run_dir, hide=str)
+    report = build(run, run_dir, draw=here)
     return run_dir, report, html.render(report, hide=str)
 
 

@@ -27,7 +27,7 @@ with apart() as draw:
     (second,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     if what == "dies":
         os.kill(int(second), signal.SIGKILL)
-    figures = draw(Findings(run=read_run(run_dir)), run_dir, str)() if what != "is not asked" else ()
+    figures = draw(Findings(run=read_run(run_dir), run_dir=run_dir), str)() if what != "is not asked" else ()
 print(json.dumps({"svgs": [figure.svg for figure in figures], "drew": "matplotlib.figure" in sys.modules}))
 """
 
@@ -42,7 +42,7 @@ from harness.store.run_store import read_run
 
 run_dir = Path(sys.argv[1])
 with apart() as draw:
-    draw(Findings(run=read_run(run_dir)), run_dir, methodcaller("ljust", 4000))  # an answer that no pipe holds
+    draw(Findings(run=read_run(run_dir), run_dir=run_dir), methodcaller("ljust", 4000))  # an answer that no pipe holds
     raise SystemExit(3)
 """
 
@@ -55,7 +55,7 @@ def test_the_second_process_draws_the_same_and_where_it_dies_the_first_does(what
     run, run_dir = make_run("threshold")
     done = subprocess.run([sys.executable, "-c", DRAWS, run_dir, what], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
-    figures = here(Findings(run=run), run_dir, str)() if what != "is not asked" else ()
+    figures = here(Findings(run=run, run_dir=run_dir), str)() if what != "is not asked" else ()
     assert told["svgs"] == [figure.svg for figure in figures]
     assert told["drew"] is drew_itself
     assert done.stderr == ""

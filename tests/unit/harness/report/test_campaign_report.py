@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.report import schema
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare
@@ -19,9 +18,10 @@ from harness.report.figures.heat import plane
 from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.next_steps import next_steps
-from harness.report.pairs import pairs_of
 from harness.report.render import html, markdown
+from harness.report.render.json import published
 from harness.report.sections import OVER_CELLS, SECTIONS
+from harness.report.tried import pairs_of
 from harness.report.write import form, summary_text
 
 DEEP, LATE = {"n_layers": 12}, {"ckpt": "reentrant"}
@@ -119,7 +119,7 @@ def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campai
     run, run_dir = make_campaign(CELLS)
     silent = dataclasses.replace(run.spec.matrix, expect=())
     changed = dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent))
-    found = section(Findings(run=changed), run_dir)
+    found = section(Findings(run=changed, run_dir=run_dir))
     assert "expected" not in found.markdown
 
 
@@ -134,7 +134,7 @@ def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, ma
     cut = make_campaign(CELLS[:7], ended="interrupted", answered=False)
     empty = make_campaign([], ended="interrupted", answered=False)
     for run, run_dir in (cut, empty):
-        found = SECTIONS.load(section)(Findings(run=run), run_dir)
+        found = SECTIONS.load(section)(Findings(run=run, run_dir=run_dir))
         assert found is None or found.markdown.strip()
     assert build(*empty).summary.verdict == "No answer (interrupted)"
     assert "--resume" in build(*cut).summary.steps[0].command
@@ -174,7 +174,7 @@ def test_every_form_is_written_and_claims_no_more_than_cells_can_show(name, mixe
         assert lint(text) == []
     if name == "json":
         jsonschema = pytest.importorskip("jsonschema")
-        jsonschema.Draft202012Validator(json.loads(schema.published())).validate(json.loads(text))
+        jsonschema.Draft202012Validator(json.loads(published())).validate(json.loads(text))
     if name == "junit":
         suite = ET.fromstring(text).find("testsuite")
         assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["5", "2", "0"]

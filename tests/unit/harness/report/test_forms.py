@@ -15,14 +15,13 @@ from harness.core.evidence import LogTail
 from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Answer, Kind
-from harness.report import schema
 from harness.report.apart import here
-from harness.report.build import build, drawn_report, with_figures
+from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.hide import Hider
-from harness.report.render import html, short
+from harness.report.render import html, markdown
 from harness.report.render import json as json_form
 from harness.report.sections.earlier import claims_of
 from harness.report.write import form, write
@@ -116,14 +115,16 @@ def test_json_keeps_to_its_published_schema(name, make_run):
     jsonschema = pytest.importorskip("jsonschema")
     run, run_dir = make_run(name)
     document = json.loads(form(run, run_dir, "json", hide=()))
-    jsonschema.Draft202012Validator(json.loads(schema.published())).validate(document)
+    jsonschema.Draft202012Validator(json.loads(json_form.published())).validate(document)
     document["run"]["records"] = "none"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(json.loads(schema.published())).validate(document)
+        jsonschema.Draft202012Validator(json.loads(json_form.published())).validate(document)
 
 
 def test_the_published_schema_is_that_of_the_types():
-    assert dump() == schema.published(), "a core type changed; publish it with: python tests/support/report_schema.py"
+    assert dump() == json_form.published(), (
+        "a core type changed; publish it with: python tests/support/report_schema.py"
+    )
 
 
 def test_junit_counts_a_failing_value_as_a_failure_and_an_untried_one_as_skipped(make_run):
@@ -173,12 +174,12 @@ def test_junit_of_a_watched_job_is_what_the_last_look_showed(looks, wanted, make
 def test_a_step_summary_that_is_too_long_leaves_out_whole_sections_and_names_them(make_run, monkeypatch):
     run, run_dir = make_run("threshold")
     report = build(run, run_dir)
-    whole = short.step_summary(report)
+    whole = markdown.step_summary(report)
     long = Block(title="Long", markdown="x" * 5000)
     report = dataclasses.replace(report, blocks=(*report.blocks, ("long", long)))
-    monkeypatch.setattr(short, "MOST_BYTES", len(whole.encode()) + short.RESERVE_BYTES)
-    cut = short.step_summary(report)
-    assert len(cut.encode()) <= short.MOST_BYTES
+    monkeypatch.setattr(markdown, "MOST_BYTES", len(whole.encode()) + markdown.RESERVE_BYTES)
+    cut = markdown.step_summary(report)
+    assert len(cut.encode()) <= markdown.MOST_BYTES
     assert "Left out to stay within GitHub's limit: Long." in cut
     assert cut.count("<details>") == cut.count("</details>")
 
@@ -280,8 +281,8 @@ def test_how_sure_is_never_one_bare_word_on_the_first_screen(make_run):
 
 
 def test_figures_are_the_same_bytes_each_time(drawn):
-    run_dir, report, _ = drawn
-    one, other = report.figures, with_figures(report, here(report.findings, run_dir, str)).figures
+    _, report, _ = drawn
+    one, other = report.figures, here(report.findings, str)()
     assert [figure.svg for figure in one] == [figure.svg for figure in other]
     assert {figure.name for figure in one} >= {"strip", "timeline", "stacks", "scaling"}
 
@@ -289,7 +290,7 @@ def test_figures_are_the_same_bytes_each_time(drawn):
 def test_a_machine_without_matplotlib_still_gets_its_report(make_run, monkeypatch):
     run, run_dir = make_run("threshold")
     monkeypatch.setattr("harness.report.apart.find_spec", lambda _: None)
-    report = drawn_report(run, run_dir, hide=str)
+    report = build(run, run_dir, draw=here)
     assert report.figures == ()
     assert any("matplotlib is not installed" in note for note in report.summary.notes)
 

@@ -37,4 +37,4 @@ def test_a_crash_for_want_of_input_is_told_how_to_give_some(make_run, cause, mes
     steps = " ".join(step.text for step in next_steps(findings))
     assert ("the standard input of a trial is empty" in steps) is asks
     assert findings.subject is not None
-    assert ("`< /dev/null`" in minimal(findings, Path("runs"))) is asks
+    assert ("`< /dev/null`" in minimal(findings)) is asks

@@ -12,8 +12,7 @@ from harness.report import one
 from harness.report.build import build
 from harness.report.facts import steps_of
 from harness.report.figures import stacks, timeline
-from harness.report.ranks import devices, ranks
-from harness.report.seen import raised
+from harness.report.seen import devices, raised, ranks
 from harness.report.summary import place_in
 
 

@@ -18,7 +18,7 @@ from harness.core.point import Point
 from harness.core.ports import Block
 from harness.core.record import Run
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction
-from harness.core.verdict import Kind
+from harness.core.verdict import Answer, Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
 from harness.report.claims import lint
@@ -26,6 +26,7 @@ from harness.report.figures.scaling import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.next_steps import next_steps
+from harness.report.over_cells import headline
 from harness.report.render import json as json_render
 from harness.report.render import markdown
 from harness.report.sections import SECTIONS, strip
@@ -35,8 +36,8 @@ from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
-from harness.report.words import certificate, claim_of, grows, headline, what_passes_miss
-from harness.report.write import summary_json, summary_text, write
+from harness.report.words import certificate, claim_of, grows, what_passes_miss
+from harness.report.write import form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
 
@@ -53,7 +54,7 @@ def with_boundary(run: Run, **changes: object) -> Run:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_section_bears_every_run(section, name, make_run):
     run, run_dir = make_run(name)
-    block = SECTIONS.load(section)(Findings(run=run), run_dir)
+    block = SECTIONS.load(section)(Findings(run=run, run_dir=run_dir))
     assert block is None or (isinstance(block, Block) and block.markdown.strip())
 
 
@@ -174,11 +175,18 @@ def test_the_failure_sought_comes_first_then_the_others(make_run):
     ]
 
 
+def test_a_trial_that_did_not_show_the_failure_sought_is_in_no_group_with_those_that_did(make_run):
+    run, _ = make_run("all_fail")
+    once, again = run.records
+    run = dataclasses.replace(run, records=(once, dataclasses.replace(again, answer=Answer.UNRESOLVED)))
+    assert [(g.value, g.is_bad, len(g)) for g in Findings(run=run).groups] == [(1, True, 1), (1, False, 1)]
+
+
 def test_requested_against_effective_names_what_differs(make_run, parts):
     record, evidence = parts["passed"](1)
     odd = dataclasses.replace(evidence, config_differences=("model.dim: asked 64, ran 128",))
     run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, odd), parts["passed"](2)]))
-    text = SECTIONS.load("fixed")(Findings(run=run), run_dir).markdown
+    text = SECTIONS.load("fixed")(Findings(run=run, run_dir=run_dir)).markdown
     assert "agrees in 1 of 2 trials" in text
     assert "- model.dim: asked 64, ran 128 (trials 1)" in text
 
@@ -187,7 +195,7 @@ def test_trials_with_other_kernels_are_pointed_out(make_run, parts):
     record, evidence = parts["passed"](2)
     other = dataclasses.replace(evidence, kernels=evidence.kernels[:1])
     run, run_dir = make_run(parts["Canned"](parts["spec"](), [parts["passed"](1), (record, other)]))
-    assert "did not all run the same kernels" in SECTIONS.load("kernels")(Findings(run=run), run_dir).markdown
+    assert "did not all run the same kernels" in SECTIONS.load("kernels")(Findings(run=run, run_dir=run_dir)).markdown
 
 
 def test_what_a_program_prints_cannot_break_out_of_its_place(make_run, parts):
@@ -246,7 +254,7 @@ def test_write_puts_both_files_beside_the_journal(make_run):
     run, run_dir = make_run("no_failure")
     assert write(run, run_dir) == layout.report(run_dir)
     assert json.loads(layout.report(run_dir, "json").read_text())["claim_word"] == "reproduced"
-    assert json.loads(summary_json(dataclasses.replace(run, directory=str(run_dir))))["title"] == run.spec.question
+    assert json.loads(form(run, run_dir, "json"))["title"] == run.spec.question
 
 
 def test_500_trials_read_their_evidence_a_bounded_number_of_times(make_run, parts, monkeypatch):
@@ -316,7 +324,7 @@ def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_mor
         "grow faster); this allows four times that."
     )
     assert step.command[-2:] == ("--total", "440s")
-    text = SECTIONS.load("scaling")(Findings(run=far), run_dir).markdown
+    text = SECTIONS.load("scaling")(Findings(run=far, run_dir=run_dir)).markdown
     assert "| 12 | - | - | at least about 14 s (predicted) |" in text
     assert "| 8 | - | - | 9.0 s (predicted) |" in text
     drawn = draw(far.boundary.fit, axis="n_layers", hide=str)
@@ -348,7 +356,7 @@ def test_several_slow_values_make_one_sentence(make_run, parts):
 def test_a_fit_of_steps_is_not_taken_for_one_of_trials(make_run):
     run, run_dir = make_run("no_threshold_slow")
     assert "a step takes 1.12 s more per layer" in headline(Findings(run=run))
-    text = SECTIONS.load("scaling")(Findings(run=run), run_dir).markdown
+    text = SECTIONS.load("scaling")(Findings(run=run, run_dir=run_dir)).markdown
     assert "measured seconds per step (median)" in text
     assert "| 4 | 1 pass | 4.5 s | 4.5 s |" in text  # the step, not the 36.4 s of the trial
     assert "| 12 | - | - | 14 s (predicted) |" in text
@@ -403,7 +411,8 @@ def test_all_ranks_are_alike_when_each_raised_the_same_and_not_otherwise(make_ru
         results = [WorkerResult(message=message, **said) for message in messages]
         ranks = tuple(RankFacts(id=f"rank-{i}", rank=i, result=result) for i, result in enumerate(results))
         canned.trials = [(record, dataclasses.replace(evidence, ranks=ranks))]
-        return rank_of(record, make_run(canned)[1])
+        run, run_dir = make_run(canned)
+        return rank_of(Findings(run=run, run_dir=run_dir), record)
 
     assert ended("marked ready twice", "marked ready twice") == "all ranks alike"
     assert ended("marked ready twice", "lost its peer") == "no single rank"

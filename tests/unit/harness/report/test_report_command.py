@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from harness.cli.front import list_runs
 from harness.cli.main import main
-from harness.report import schema
+from harness.report.render.json import published
 from harness.store.files import write_failed
 from harness.store.run_store import RunStore
 
@@ -137,7 +137,7 @@ def test_words_that_claim_too_much_are_named_with_file_and_line(report, tmp_path
 
 
 def test_the_schema_is_the_published_one(report):
-    assert json.loads(report("--schema").output) == json.loads(schema.published())
+    assert json.loads(report("--schema").output) == json.loads(published())
 
 
 @pytest.mark.parametrize(

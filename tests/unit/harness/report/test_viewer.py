@@ -22,8 +22,7 @@ from harness.report.figures import memory
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.viewer.data import of_run
-from harness.report.viewer.index import index
-from harness.report.viewer.page import render
+from harness.report.viewer.page import index, render
 from harness.report.viewer.traces import perfetto, speedscope
 from harness.report.viewer.tracks import StretchKind, tracks
 
@@ -113,7 +112,7 @@ def test_the_page_says_what_the_report_says_of_the_same_trial(make_run):
 def test_an_axis_of_whole_numbers_has_no_halves_on_it(make_run):
     run, run_dir = make_run("no_failure")
     run = dataclasses.replace(run, records=tuple(r for r in run.records if r.trial.point.get("n_layers") in (1, 2, 3)))
-    picture = memory.figure(Findings(run=run), run_dir, str)
+    picture = memory.figure(Findings(run=run, run_dir=run_dir), str)
     assert {"1", "2", "3"} <= set(re.findall(r">([\d.]+)</text>", picture.svg))
     assert not re.findall(r">[123]\.[05]</text>", picture.svg)
 
@@ -135,6 +134,7 @@ def test_names_are_hidden_and_no_script_but_ours_may_run(make_run):
     page = render(build(dataclasses.replace(run, spec=spec), run_dir), hide=Hider(["ada"]).text)
 
     assert "<script>alert" not in page
+    assert page.count("</script") == 2
     assert "ada@example.org" not in page
     assert "/home/ada" not in page
     assert "</script><script>alert" in data_of(page)["title"]
