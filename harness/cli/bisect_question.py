@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.matrix_run import how, reuses
-from harness.cli.typed_matrix import bad_kinds, existing, fixed_of, no_file_with, typed_matrix, with_effort
 from harness.core.campaign import CampaignSpec, Task, threshold_question
 from harness.core.command_line import placeholders
 from harness.core.errors import CommandError, SpecError, choices
@@ -19,16 +17,11 @@ from harness.core.space import Space
 from harness.core.trial import CONTROLS
 from harness.plan.cells import CellPlanner
 from harness.spec.axes import parse_axis
-from harness.spec.cells import parse_cell
 from harness.spec.fault import parse_fault
 from harness.spec.load import load
 from harness.spec.matrix import load_matrix
 from harness.spec.program import in_order
-from harness.spec.searches import ordered, search_spec
 from harness.store.files import read_text
-from harness.store.history import History
-from harness.store.recall import recalled
-from harness.store.run_store import find_run
 from harness.targets.nsa import NsaTarget
 
 if TYPE_CHECKING:
@@ -47,6 +40,9 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
         SpecError: an axis, fault, setting, kind or control that does not exist or does not fit, with the nearest
             name that does; a value that our trainer cannot have.
     """
+    from harness.cli.matrix_run import how, reuses
+    from harness.cli.typed_matrix import bad_kinds, with_effort
+
     if options["cell"] and not options["from_run"]:
         raise click.UsageError("--cell needs --from-run RUN, the run of a matrix that has it")
     if options["from_run"]:
@@ -71,6 +67,9 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
 
 
 def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+    from harness.cli.typed_matrix import existing, no_file_with
+    from harness.spec.searches import ordered, search_spec
+
     path, _, search = str(options["file"]).partition("::")
     if not search and not command and not _has_version(Path(path)):
         return _of_earlier_file(settings, options, Path(path))
@@ -91,6 +90,8 @@ def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[s
 
 def _of_earlier_file(settings: Settings, options: Mapping[str, Any], path: Path) -> CampaignSpec:
     """A question file as earlier versions had them, about one axis of our trainer; flags win over it."""
+    from harness.cli.typed_matrix import fixed_of
+
     base = load(path)
     axis = parse_axis(options["axis"]) if options["axis"] else base.line
     fixed = {**fixed_of(settings, {}), **dict(base.matrix.base.config), **fixed_of(None, options)}
@@ -113,6 +114,13 @@ def _of_earlier_file(settings: Settings, options: Mapping[str, Any], path: Path)
 
 def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     """The way from the good cell to a cell of an earlier run of a matrix, along one axis."""
+    from harness.cli.typed_matrix import no_file_with
+    from harness.spec.cells import parse_cell
+    from harness.spec.searches import ordered
+    from harness.store.history import History
+    from harness.store.recall import recalled
+    from harness.store.run_store import find_run
+
     no_file_with({**options, "fault": options["fault"] or options["file"]}, command)
     if not options["cell"]:
         raise click.UsageError("--from-run needs --cell CELL, the cell of that run that failed")
@@ -137,6 +145,8 @@ def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[
 
 
 def _typed(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
+    from harness.cli.typed_matrix import typed_matrix
+
     if not options["axis"]:
         raise _nothing_to_vary(command)
     matrix = typed_matrix(settings, options, command, axes=[options["axis"]])

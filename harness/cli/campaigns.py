@@ -6,31 +6,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.campaign import Campaign
-from harness.cli.console import result, screen
-from harness.cli.exit_codes import of_search
 from harness.cli.foreign import INVOCATION
-from harness.cli.startable import prove_programs
-from harness.cli.taken_up import allowance_of
-from harness.cli.wiring import Interrupt, claims, lanes, new_run
+from harness.cli.wiring import new_run
 from harness.clock import WallClock
-from harness.cluster.placed import On
-from harness.machine import code_fingerprint, describe
-from harness.observe.neighbours import visible_gpus
-from harness.report.findings import Findings
-from harness.report.write import form, summary_text, write
-from harness.settings import Settings
-from harness.store.run_store import RunStore, find_run, read_run
-from harness.trees import trees_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import click
 
+    from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
     from harness.core.record import Run
     from harness.core.trial import Trial
+    from harness.settings import Settings
+    from harness.store.run_store import RunStore
 
 
 def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[Settings], CampaignSpec]) -> None:
@@ -38,6 +28,12 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
 
     The command ends with the exit code that means what came of it.
     """
+    from harness.cli.console import result
+    from harness.cli.exit_codes import of_search
+    from harness.report.findings import Findings
+    from harness.report.write import form, summary_text
+    from harness.settings import Settings
+
     settings = Settings.read(runs=options["runs"])
     if options["dry_run"] and not options["resume"]:
         from harness.cli.plan_text import print_plan
@@ -53,6 +49,12 @@ def run_of(
     ctx: click.Context, settings: Settings, options: Mapping[str, Any], question: Callable[[Settings], CampaignSpec]
 ) -> Run:
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
+    from harness.cli.startable import prove_programs
+    from harness.cli.taken_up import allowance_of
+    from harness.cluster.placed import On
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore, find_run, read_run
+
     jobs, on = options["jobs"], On.of(options)
     if options["resume"]:
         run_dir = find_run(settings.runs, options["resume"])
@@ -74,6 +76,13 @@ def run_of(
 
 def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On) -> Run:
     """Run what is left of the run in ``store`` and write its report; ``jobs`` trials at once (None: as many as fit)."""
+    from harness.campaign import Campaign
+    from harness.cli.console import screen
+    from harness.cli.wiring import Interrupt, claims, lanes
+    from harness.observe.neighbours import visible_gpus
+    from harness.report.write import write
+    from harness.trees import trees_for
+
     spec, gpus = store.spec, () if on.engine else visible_gpus(dict(settings.child_env))
     count = jobs or jobs_for(spec, gpus=len(gpus))
 

@@ -14,7 +14,6 @@ from harness.core.command_line import composed
 from harness.core.point import assignment
 from harness.core.verdict import Kind
 from harness.earlier import Earlier, earlier_trials
-from harness.machine import code_fingerprint, describe
 from harness.plan.cells import CellPlanner
 from harness.replay import foreseen
 from harness.report.text import count, seconds
@@ -55,6 +54,8 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
 
 def _earlier(settings: Settings, question: CampaignSpec) -> Earlier:
     """What earlier runs in the same place have tried."""
+    from harness.machine import code_fingerprint, describe
+
     machine, folder = describe(), settings.runs / "to-come"
     target = TARGETS.load(question.matrix.target)(python=settings.python)
     planner = CellPlanner(question, target=target, code=code_fingerprint(), machine=machine.fingerprint)

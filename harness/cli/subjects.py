@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-from harness.classify.engine import classify
-from harness.clock import WallClock
-from harness.cluster.joint import lasted_s
-from harness.cluster.onlook import NoSlurmJobError, ask, nodes_of, onlookers
-from harness.core.codec import from_json, to_json
-from harness.core.columns import from_columns
-from harness.core.evidence import Evidence
-from harness.core.outcome import Outcome
-from harness.core.verdict import Case
-from harness.observe.attach import Looker, eyes
-from harness.observe.job import NoJobError, ProcTree, ancestors, find_job, is_same
-from harness.observe.proc import Proc
-from harness.observe.to_end import to_end
-from harness.reading.join import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from harness.core.evidence import Evidence
     from harness.core.node import Node
+    from harness.core.outcome import Outcome
     from harness.core.trial import Trial
     from harness.observe.job import JobTree
 
@@ -44,6 +29,8 @@ class Here:
         Raises:
             NoJobError: no such process, or no Python process in its tree.
         """
+        from harness.observe.job import ProcTree
+
         self._pid, self._tree = pid, ProcTree(named=pid)
         self.job = self._present()
         self.name = f"process {pid} ({self.job.launcher.command})"
@@ -55,11 +42,19 @@ class Here:
 
     def to_end(self, stuck: int | None) -> str:
         """The command that ends it, of which the process ``stuck`` hangs; empty where that would end ourselves."""
+        import os
+
+        from harness.observe.job import ancestors
+        from harness.observe.proc import Proc
+        from harness.observe.to_end import to_end
+
         above = ancestors(os.getpid())
         return to_end(self.job, stuck=stuck, tree=self._tree, above=above, is_deaf=Proc().is_deaf_to_the_end)
 
     def still_there(self) -> bool:
         """Whether it has not ended; from now on it is looked at as it is now."""
+        from harness.observe.job import NoJobError, is_same
+
         if not any(is_same(worker.member) for worker in self.job.workers):
             return False
         try:
@@ -72,6 +67,12 @@ class Here:
         self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
     ) -> tuple[Outcome, Evidence]:
         """The job watched for some seconds."""
+        from harness.classify.engine import classify
+        from harness.clock import WallClock
+        from harness.core.verdict import Case
+        from harness.observe.attach import Looker, eyes
+        from harness.observe.job import is_same
+
         return Looker(
             job=self.job,
             trial=trial,
@@ -85,6 +86,8 @@ class Here:
         ).run()
 
     def _present(self) -> JobTree:
+        from harness.observe.job import find_job
+
         return find_job(self._pid, tree=self._tree)
 
 
@@ -103,6 +106,8 @@ class OfSlurm:
 
     def still_there(self) -> bool:
         """Whether it has not ended."""
+        from harness.cluster.onlook import NoSlurmJobError, nodes_of
+
         try:
             return nodes_of(self._job) > 0
         except NoSlurmJobError:
@@ -112,6 +117,16 @@ class OfSlurm:
         self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
     ) -> tuple[Outcome, Evidence]:
         """The job watched for some seconds, on all of its nodes at once."""
+        from dataclasses import replace
+
+        from harness.cluster.joint import lasted_s
+        from harness.cluster.onlook import ask
+        from harness.core.codec import from_json, to_json
+        from harness.core.columns import from_columns
+        from harness.core.evidence import Evidence
+        from harness.core.outcome import Outcome
+        from harness.reading.join import join
+
         note(f"watching it on {len(self._members)} node(s)")
         order = {"slurm": self._job, "trial": to_json(trial), "locals": keeps_locals}
         answers, failures = ask(self._members, order)
@@ -134,5 +149,7 @@ def subject_of(pid: int | None, slurm: str | None, *, note: Callable[[str], None
     if slurm is None:
         yield Here(pid or 0)
         return
+    from harness.cluster.onlook import onlookers
+
     with onlookers(slurm, note=note) as members:
         yield OfSlurm(slurm, members)

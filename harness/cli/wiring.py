@@ -16,11 +16,9 @@ from harness.cluster.placed import placed
 from harness.conduct import Parts
 from harness.launch.claims import Claims
 from harness.launch.table import EXECUTORS
-from harness.machine import code_fingerprint, describe
 from harness.observe.devices.nvml import Nvml
 from harness.observe.neighbours import identity
 from harness.observe.stacks.table import load_sources
-from harness.store.run_store import RunStore
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -32,12 +30,16 @@ if TYPE_CHECKING:
     from harness.core.invocation import Invocation
     from harness.core.ports import Executor, Target
     from harness.settings import Settings
+    from harness.store.run_store import RunStore
 
 
 def new_run(
     settings: Settings, spec: CampaignSpec, *, invocation: Invocation | None = None, argv: Sequence[str] = ()
 ) -> RunStore:
     """A new run of ``spec`` on this machine; ``invocation`` is the command that asks it, or ``argv`` its words."""
+    from harness.machine import code_fingerprint, describe
+    from harness.store.run_store import RunStore
+
     return RunStore.create(
         settings.runs,
         spec=spec,

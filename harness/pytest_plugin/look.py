@@ -29,24 +29,17 @@ from harness.classify.rules.stalled import STOPPED
 from harness.clock import WallClock
 from harness.core.errors import HarnessError
 from harness.core.outcome import StopReason
-from harness.core.trial import Limit
 from harness.core.verdict import Case, Confidence, Kind
-from harness.machine import code_fingerprint, describe
 from harness.observe.attach import Looker, job_logs
-from harness.observe.devices.table import load_devices
 from harness.observe.job import JobTree, ProcTree, Worker, find_job, is_same
 from harness.observe.proc import Proc
-from harness.observe.runner import Eyes
-from harness.observe.stacks.table import load_sources
 from harness.observe.watch import Act, Step, next_look, next_step
-from harness.plan.budget import LEAST_STALL_S
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.keeper import END
 from harness.pytest_plugin.place import EXIT, RunningTest, StateFile, waited_for
 from harness.reading.frames import is_noise, python_frames, telling_frame
 from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
-from harness.solo import foreign_question, foreign_trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -200,6 +193,8 @@ class SessionLook:
     """One look at the session's process ``pid``."""
 
     def __init__(self, *, pid: int, without: int, state: RunningTest, file: StateFile, path: Path) -> None:
+        from harness.machine import code_fingerprint, describe
+
         self.state, self.file, self.path, self.clock = state, file, path, WallClock()
         self.tree = Below(pid, without=without)
         self.machine, self.code = describe(), code_fingerprint()
@@ -209,6 +204,10 @@ class SessionLook:
 
     def trial(self) -> Trial:
         """What is watched, as a trial with the patience of ``run`` and without a limit of time."""
+        from harness.core.trial import Limit
+        from harness.plan.budget import LEAST_STALL_S
+        from harness.solo import foreign_trial
+
         return foreign_trial(
             f"{self.state.nodeid} ({self.state.phase})",
             code=self.code,
@@ -227,6 +226,10 @@ class SessionLook:
 
     def watch(self, job: JobTree) -> tuple[Outcome, Evidence, Verdict]:
         """Some seconds of ``job``, judged."""
+        from harness.observe.devices.table import load_devices
+        from harness.observe.runner import Eyes
+        from harness.observe.stacks.table import load_sources
+
         proc = BeforeTheAlarm(pid=self.pid, rings_s=self.state.alarm_s, clock=self.clock)
         self.path.with_suffix(".look").mkdir(exist_ok=True)
         looker = TestLooker(
@@ -268,6 +271,7 @@ class SessionLook:
         from harness.core.verdict import Answer
         from harness.report.write import write
         from harness.settings import Settings
+        from harness.solo import foreign_question
         from harness.store import layout
         from harness.store.run_store import RunStore
 
