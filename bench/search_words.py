@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
 from harness.core.cause import AxisFinding, CellCount
+from harness.core.laws import growth
 from harness.core.point import Axis, AxisType, Point
 from harness.core.rates import interval
 from harness.core.space import Factor, Rule, Selector, Space
@@ -33,7 +34,6 @@ from harness.core.verdict import Answer
 from harness.search.certificate import excluded_rate
 from harness.search.explore import Explore
 from harness.search.implicate import axis_verdicts
-from harness.search.laws import growth
 from harness.search.minimise import Minimise
 from harness.search.threshold import ThresholdSearch
 

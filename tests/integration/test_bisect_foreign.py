@@ -123,7 +123,7 @@ def test_the_report_of_a_command_is_json_too(place):
 
 def test_a_search_that_the_machine_spoiled_has_the_code_of_no_answer(place):
     program = place / "program"
-    program.write_text("#!/no/such/interpreter\n")  # which shows only when it is executed
+    program.write_bytes(b"\x7fELF and nothing else")  # which shows only when it is executed
     program.chmod(0o755)
     done = bisect("--axis", "x=1..2", "--", str(program), "{x}")
 

@@ -154,7 +154,7 @@ def test_repeats_are_told_apart_and_learn_their_limits(place):
 
 def test_a_program_that_cannot_be_started_is_the_machines_matter(place):
     script = place / "go"
-    script.write_text("#!/no/such/interpreter\n")  # which shows only when it is executed
+    script.write_bytes(b"\x7fELF and nothing else")  # which shows only when it is executed
     script.chmod(0o755)
 
     done = CliRunner().invoke(main, ["run", "--repeat", "9", "--", str(script)], prog_name="nsa-harness")
