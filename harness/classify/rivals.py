@@ -235,7 +235,7 @@ RIVALS: tuple[Entry, ...] = (
     ),
     Entry(
         name="ranks apart",
-        causes=frozenset({"collective-mismatch", "unused-parameter", "collective-stuck"}),
+        causes=frozenset({"collective-mismatch", "unused-parameter"}),
         kinds=frozenset({Kind.HANG}),
         rivals=(
             Rival(
