@@ -240,29 +240,10 @@ class Ends:
             fields = line.split()
             if "->" not in fields and place in fields:
                 holders.add(int(fields[4]))
-        ours, gone = holders & self._parents.keys(), {owner for owner in holders if self._has_ended(owner)}
-        if gone:
-            ours |= self._heirs(status)
-            holders -= gone if ours else set[int]()
+        ours = tuple(sorted(holders & self._parents.keys()))
         others = sorted(holders - self._parents.keys())
         what = f"a lock on a file, held by process {others[0]}" if others and others[0] > 0 else "a lock on a file"
-        return End("flock", what, tuple(sorted(ours)), outside=bool(others) or not ours)
-
-    def _has_ended(self, pid: int) -> bool:
-        return pid > 0 and self._files.stat(f"{pid}") is None
-
-    def _heirs(self, file: os.stat_result) -> set[int]:
-        """Who of the trial has a lock on a file by a descriptor that the process which took the lock left behind."""
-        heirs: set[int] = set()
-        for pid in self._parents:
-            for fd in self._files.names(f"{pid}/fd"):
-                with suppress(OSError):
-                    if os.path.samestat(os.stat(f"{self._files.root}/{pid}/fd/{fd}"), file) and self._locks(pid, fd):
-                        heirs.add(pid)
-        return heirs
-
-    def _locks(self, pid: int, fd: str) -> bool:
-        return any(line.startswith("lock:") for line in self._files.lines(f"{pid}/fdinfo/{fd}"))
+        return End("flock", what, ours, outside=bool(others) or not ours)
 
     def _descriptor(self, pid: int, fd: int, call: str) -> End:
         target = self._target(pid, fd)

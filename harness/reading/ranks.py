@@ -23,7 +23,7 @@ from harness.reading.frames import bare, is_own, is_service, own_frame, python_f
 from harness.reading.gpus import SPIN_S, Gpus
 from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting
 from harness.reading.standing import Chance, Standing, alive, standings
-from harness.reading.stillness import OF_A_GPU
+from harness.reading.stillness import OF_A_GPU, STORE_SERVER
 from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 GLOO = ("gloo_", "pt_gloo")
 """How the threads are called by which gloo connects a process to other ranks."""
-
-STORE_SERVER = "pt_tcpstore"
-"""How torch calls the thread that serves a store to all who are connected to it."""
 
 SOON_S = 120.0
 """A wait for a key, or in a group, that gives up within so many seconds is a question, and its end may be an answer:

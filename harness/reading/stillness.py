@@ -58,10 +58,13 @@ KEEPS_ALIVE_BYTES_PER_S = 256.0
 """Bytes a second that a process may read and write without anything of it moving: a rank on its way into a communicator
 of NCCL measured 66, of its watchdog and its store."""
 
+STORE_SERVER = "pt_tcpstore"
+"""How torch calls the thread that serves a store to all who are connected to it."""
+
 TICKERS = (
     "gloo_tcp_loop",
     "pt_gloo_runloop",
-    "pt_tcpstore",
+    STORE_SERVER,
     "pt_workerserver",
     "pt_nccl_watchdg",
     "pt_nccl_heartbt",
@@ -393,8 +396,7 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     because they are NCCL's and listen for the job's other ranks; or because all the Python that they run is the
     standard library's and that of a package which the main thread is not in: a progress bar's monitor has nothing to
     do with the lock that training waits for; or because by their source they merely look on, and for ever where
-    somebody waits for the end of a thread. Without a sample of a source that
-    sees every thread, only names count.
+    somebody waits for the end of a thread. Without a sample of a source that sees every thread, only names count.
     """
     pid = looks[-1].pid if looks else 0
     tids: set[int] = set()

@@ -89,8 +89,10 @@ def _calls(text: str) -> frozenset[str]:
 OWN_SERVICE = "accept-own"
 """In place of the call of a thread that waits for connections at an address which the program alone knows, unless it
 gave that to somebody outside."""
+
 BEGINS = frozenset({"vfork", "clone", "clone3"})
 """The calls of a thread that makes a process and waits, uninterruptible, until that begins its program (vfork)."""
+
 LISTENS = frozenset({"accept", "accept4", OWN_SERVICE})
 """The calls of a thread that waits for connections."""
 
@@ -331,14 +333,18 @@ _CALLS_NOBODY = re.compile(
 the interpreter, whose threads are seen to run Python when they do."""
 
 
+_OF_NCCL = ("libnccl", "libtorch_cuda")
+"""Files with NCCL's code: its own, or torch's where that was built with it."""
+
+
 def may_call_back(thread: ThreadState) -> bool:
     """Whether a thread that wakes by itself is of a library that may hand something on to the program's Python."""
     return bool(thread.library) and _CALLS_NOBODY.search(thread.library) is None
 
 
 def listens_for_peers(thread: ThreadState) -> bool:
-    """Whether a thread of such a library waits for a connection, which only the job's other ranks make: NCCL's root."""
-    return thread.call in LISTENS and _CALLS_NOBODY.match(thread.library) is not None
+    """Whether a thread of NCCL's waits for a connection: only the job's other ranks connect to a communicator's root."""
+    return thread.call in LISTENS and thread.library.startswith(_OF_NCCL)
 
 
 def asks_again(stack: ThreadStack, *, woke: bool) -> bool:

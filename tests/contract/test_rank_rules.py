@@ -1059,7 +1059,7 @@ def test_a_process_that_is_no_rank_may_set_the_key():
     ("frames", "kind"),
     [
         ((native("c10d::FileStore::wait"), python("client", "/src/round.py", 19), *STEP), Kind.UNRESOLVED),
-        (IN_STORE, Kind.HANG),  # looked at again and again by torch's own hand: below
+        (IN_STORE, Kind.HANG),
     ],
     ids=["its own key", "torch's"],
 )

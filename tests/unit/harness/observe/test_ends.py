@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import mmap
 import multiprocessing.connection
 import os
 import select
-import signal
 import socket
 import struct
 import subprocess
@@ -274,25 +272,6 @@ def test_the_library_whose_thread_listens_is_read_from_the_stack():
 
 def end_of_lock(address, pid=ME, *, child=ME):
     return Ends({child: ME, ME: 0}).of(pid, Call("futex", (address, 0, 0, 0, 0, 0), timed=False))
-
-
-@pytest.mark.parametrize("is_ours", [True, False])
-def test_a_lock_whose_taker_has_ended_is_its_heirs(tmp_path, is_ours):
-    """A helper that was started with the locked descriptor, and outlived the rank that took the lock."""
-    code = (
-        "import fcntl, os, subprocess, sys\n"
-        "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(fd, fcntl.LOCK_EX)\n"
-        "print(subprocess.Popen(['sleep', '60'], pass_fds=[fd], stdout=subprocess.DEVNULL).pid)"
-    )
-    heir = int(subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "lock")]))
-    fd = os.open(tmp_path / "lock", os.O_RDWR)
-    try:
-        parents = {ME: 0, heir: 1} if is_ours else {ME: 0}
-        end = Ends(parents).of(ME, Call("flock", (fd, fcntl.LOCK_EX, 0, 0, 0, 0), timed=False))
-    finally:
-        os.close(fd)
-        os.kill(heir, signal.SIGKILL)
-    assert (end.holders, end.outside) == (((heir,), False) if is_ours else ((), True))
 
 
 def test_a_lock_of_multiprocessing_is_ended_by_no_other_program():

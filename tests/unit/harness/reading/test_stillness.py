@@ -108,7 +108,10 @@ def test_pythons_own_service_of_descriptors_is_background_and_the_programs_own_s
     assert background(looks, [sample("/home/me/serve.py")]) == frozenset()
 
 
-@pytest.mark.parametrize(("library", "behind"), [("libnccl.so.2", {8}), ("libserver.so", set()), ("", set())])
+@pytest.mark.parametrize(
+    ("library", "behind"),
+    [("libnccl.so.2", {8}), ("libtorch_cuda.so", {8}), ("libserver.so", set()), ("python3.11", set()), ("", set())],
+)
 def test_who_listens_for_nccls_other_ranks_is_background(library, behind):
     """The root of a communicator that is being made, to which nobody but those ranks connects."""
     root = replace(THREAD, tid=8, wchan="inet_csk_accept", call="accept", outside=True, library=library)
