@@ -110,16 +110,15 @@ def not_followed(
     ``may_set``: the same command takes ``--set``, so that a failure of the kind that was sought can be sought beside
     the ``causes`` that were named.
     """
-    cells: dict[str, list[Point]] = {}
+    cells: dict[tuple[Kind, str], list[Point]] = {}
     followed: set[Kind] = set()
     for record in records:
         if record.verdict.kind in FAILURES and record.answer is Answer.UNRESOLVED:
-            cells.setdefault(str(record.verdict), []).append(record.trial.point)
+            cells.setdefault((record.verdict.kind, str(record.verdict)), []).append(record.trial.point)
         elif record.answer is Answer.BAD:
             followed.add(record.verdict.kind)
     sentences: list[str] = []
-    for words, points in cells.items():
-        kind = Kind(words.split()[0])
+    for (kind, words), points in cells.items():
         simplest = min(points, key=lambda cell: len(set(cell) - set(space.good)))
         away = _away_from(causes, simplest) if may_set and kind in followed else ()
         how = f"--bad {kind.lower()}"
