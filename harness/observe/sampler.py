@@ -110,6 +110,7 @@ class Sampler:
         mains = self._mains()
         owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
         crews = Counter(owners.values())
+        nobodys = 0 if set(mains.values()) == {0} else -1  # what started the ranks is none of them
         ends = Ends({pid: member.parent for pid, member in members.items()})
         for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
             rank = owners[pid]
@@ -118,7 +119,7 @@ class Sampler:
                 pid,
                 id=f"proc-{number}",
                 t_s=self._now(),
-                rank=rank if rank is not None else -1 if len(mains) > 1 else 0,
+                rank=nobodys if rank is None else rank,
                 children=crews[rank] - 1 if pid in mains else 0,
                 since=self._openings.get(pid),
                 ends=ends,

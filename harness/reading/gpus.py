@@ -60,10 +60,10 @@ class GpuView:
 
         Where others computed on it in between, of the time since then: before, its figures were theirs as well.
         """
-        alone = self.alone
-        if len(alone.samples) < len(self.samples) and alone.seconds < SPIN_S:
+        own = self.without_work_of_others
+        if len(own.samples) < len(self.samples) and own.seconds < SPIN_S:
             return False
-        return alone._is_full_and_rests
+        return own._is_full_and_rests
 
     @property
     def _is_full_and_rests(self) -> bool:
@@ -87,15 +87,23 @@ class GpuView:
         return [s.power_w / s.power_limit_w for s in self.samples if s.power_w and s.power_limit_w]
 
     @property
-    def alone(self) -> GpuView:
-        """The card since other processes computed on it, or may have; no sample where they do to the end."""
+    def without_work_of_others(self) -> GpuView:
+        """The card since others computed something on it, or may have; no sample where they do to the end.
+
+        Who shares a card on which nothing at all is computed does not compute: its figures are the sum of all.
+        """
         begin = len(self.samples)
-        while begin and not self._others_compute(self.samples[begin - 1]):
+        while begin and not self._others_work(self.samples[begin - 1]):
             begin -= 1
         return replace(self, samples=self.samples[begin:])
 
-    def _others_compute(self, sample: GpuSample) -> bool:
-        return any(process.pid not in self.pids and _may_compute(process, sample) for process in sample.processes)
+    def _others_work(self, sample: GpuSample) -> bool:
+        if not any(process.pid not in self.pids and _may_compute(process, sample) for process in sample.processes):
+            return False
+        theirs = any(
+            process.pid in self.pids and (process.sm_percent or 0) >= FOREIGN_SM for process in sample.processes
+        )
+        return not theirs or not replace(self, samples=(sample,))._is_full_and_rests
 
     @property
     def seconds(self) -> float:

@@ -79,8 +79,7 @@ _IN_DDP = {"_pre_forward": "DDP's agreement on buckets"}
 """Functions of DDP that call C++ themselves, by what other ranks have to answer there: enough without native frames."""
 
 _TRANSPORT = re.compile(
-    r"c10d::(?!Reducer|Logger|\(anonymous namespace\)::CudaTimer)|"
-    r"gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
+    r"c10d::(?!Logger)|gloo::|ProcessGroup(Gloo|NCCL|Wrapper)|ncclGroupEnd|ncclAll|ncclBroadcast|ncclReduce"
 )
 _STORE = re.compile(r"c10d::(TCP|File|Hash|Prefix)?Store::|c10d::detail::TCPClient")
 _MAKES_A_COMMUNICATOR = re.compile(r"ProcessGroupNCCL::(initNCCLComm|broadcastUniqueNCCLID)|NCCLComm::create")
@@ -127,10 +126,10 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
         return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller, stage=_stage(leaf))
     if _calls(leaf, _STORE):
         return Meeting(kind="collective", name=STORE, frame=caller)
+    if _calls(leaf, _GPU):  # before what calls it: NCCL waits so for all that was queued before it takes a group apart
+        return Meeting(kind="gpu", name="its GPU", frame=caller)
     if _calls(leaf, _TRANSPORT):
         return Meeting(kind="collective", name="a collective", frame=caller)
-    if _calls(leaf, _GPU):
-        return Meeting(kind="gpu", name="its GPU", frame=caller)
     innermost = next(iter(python_frames(thread)), None)
     if innermost is not None and innermost.file.endswith(_DDP) and bare(innermost) in _IN_DDP:
         return Meeting(kind="collective", name=_IN_DDP[bare(innermost)], frame=caller)

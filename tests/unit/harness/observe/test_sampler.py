@@ -23,7 +23,7 @@ class KernelNames(ScriptedSource):
         return replace(answer, threads=(named, replace(named, tid=thread.tid + 1, name="pt_autograd_0"))[: 1 + native])
 
 
-def sampler_of(*sources, tmp_path):
+def sampler_of(*sources, tmp_path, ranks=None):
     clock = FakeClock()
     handle = ScriptedHandle(clock=clock, trial_dir=tmp_path, pid=7)
     return Sampler(
@@ -33,8 +33,15 @@ def sampler_of(*sources, tmp_path):
         started_s=0.0,
         sources=sources,
         view=ScriptedView(),
-        ranks=lambda: {0: 7},
+        ranks=lambda: ranks or {0: 7},
     )
+
+
+@pytest.mark.parametrize(("ranks", "nobodys"), [({0: 7}, 0), ({1: 8}, -1), ({0: 8, 1: 9}, -1)])
+def test_what_started_the_ranks_is_no_rank_when_others_have_ended(ranks, nobodys, tmp_path):
+    sampler = sampler_of(tmp_path=tmp_path, ranks=ranks)
+    sampler.look()
+    assert {look.rank for look in sampler.looks if look.pid == 7} == {nobodys}
 
 
 def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):

@@ -12,11 +12,12 @@ BUSY = GpuProcess(pid=8, ours=False, memory_bytes=2**30, sm_percent=40)
 IDLE = GpuProcess(pid=8, ours=False, memory_bytes=2**20, sm_percent=None)
 
 
-def sample(t_s: float, *processes: GpuProcess, power_w: float = 124.0) -> GpuSample:
+def sample(t_s: float, *others: GpuProcess, power_w: float = 0.0, ours: GpuProcess = OURS) -> GpuSample:
+    power_w = power_w or (300.0 if BUSY in others else 124.0)
     return GpuSample(
         id=f"gpu-{t_s}", t_s=t_s, index=0, name="card", utilisation=100, memory_utilisation=0, memory_used_bytes=2**31,
         memory_total_bytes=2**37, power_w=power_w, power_limit_w=700.0, sm_clock_mhz=1980,
-        processes=(OURS, *processes), xids=(),
+        processes=(ours, *others), xids=(),
     )  # fmt: skip
 
 
@@ -35,6 +36,22 @@ def sample(t_s: float, *processes: GpuProcess, power_w: float = 124.0) -> GpuSam
 def test_a_card_that_others_used_before_is_judged_by_what_came_since(others, occupied):
     (view,) = Gpus([sample(float(n), *processes) for n, processes in enumerate(others, 1)]).of({7})
     assert view.occupied_by_nothing is occupied
+
+
+SPINS = GpuProcess(pid=8, ours=False, memory_bytes=2**30, sm_percent=60)
+AWAY = GpuProcess(pid=7, ours=True, memory_bytes=2**30, sm_percent=0)
+
+
+def test_a_card_on_which_nothing_is_computed_at_all_is_shared_by_waits():
+    samples = [sample(float(n), SPINS) for n in range(1, 5)]
+    (view,) = Gpus(samples).of({7})
+    assert view.occupied_by_nothing
+
+
+def test_it_is_full_of_the_other_where_ours_was_not_on_it():
+    samples = [sample(float(n), SPINS, ours=AWAY) for n in range(1, 5)]
+    (view,) = Gpus(samples).of({7})
+    assert not view.occupied_by_nothing
 
 
 def test_of_the_time_alone_every_sample_counts():

@@ -29,6 +29,7 @@ TIMED = (
     native("c10d::(anonymous namespace)::CudaTimer::measureDifference"),
     native("c10d::Logger::set_runtime_stats_and_log"),
 )
+TAKEN_APART = (native("commDestroySync"), native("c10d::ProcessGroupNCCL::shutdown"))
 
 
 def thread(*frames: Frame) -> ThreadStack:
@@ -47,6 +48,8 @@ def thread(*frames: Frame) -> ThreadStack:
         ((python("DistributedDataParallel._pre_forward", DDP.file), STEP), "collective", "DDP's agreement on buckets"),
         # DDP times its own passes now and then: it waits for an event of its GPU, and for no bucket.
         ((native("cudaEventSynchronize"), *TIMED, DDP, STEP), "gpu", "its GPU"),
+        # NCCL waits for what was queued on its GPU before it takes a group apart.
+        ((native("cuStreamSynchronize"), *TAKEN_APART, python("destroy_process_group", C10D), STEP), "gpu", "its GPU"),
         ((python("recv", C10D), STEP), "pair", "recv"),
         ((native("cuStreamSynchronize"), STEP), "gpu", "its GPU"),
         ((python("init_process_group", C10D), python("joined"), STEP), "collective", "init_process_group"),
