@@ -268,7 +268,8 @@ class _Relations:
         if meeting.kind == "gpu" and not self._gpu_waits_for_ranks(one, rank):
             return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
         without_it = [split.waiting_for(rank) for split in self._splits if meeting.kind != "gpu"]
-        return replace(one, chances=self._in_meeting(rank, meeting, frozenset[int]().union(*without_it)))
+        elsewhere = self._in_kernels_of_their_own.union(*without_it)
+        return replace(one, chances=self._in_meeting(rank, meeting, elsewhere))
 
     def _with_its_threads(self, one: Standing) -> Standing:
         """The standing of a rank of which another thread waits for other ranks, too."""
@@ -387,6 +388,16 @@ class _Relations:
     def _is_for_ever(self, meeting: Meeting) -> bool:
         """Whether a call that all ranks are in never ends: every card waits for the others', or all of them sleep."""
         return self._all_spin or (self._sleep_on_one_machine and meeting.name not in (*MEETINGS, STORE))
+
+    @cached_property
+    def _in_kernels_of_their_own(self) -> frozenset[int]:
+        """The ranks that wait for their GPU while every operation that they handed over is done."""
+        own: set[int] = set()
+        for rank, pid in self._job.ranks.items():
+            meeting, states = self._job.stand[pid].meeting, self._states.get(rank)
+            if meeting is not None and meeting.kind == "gpu" and states and not states[-1].pending:
+                own.add(rank)
+        return frozenset(own)
 
     @cached_property
     def _all_spin(self) -> bool:

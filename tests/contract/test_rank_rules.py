@@ -300,6 +300,11 @@ def recorded(rank: int, *sizes: int | None, last: str = "", op: str = "all_reduc
     )  # fmt: skip
 
 
+def between_two(state: CollectiveState) -> CollectiveState:
+    """The same of operations between two ranks, which are counted by themselves on each side."""
+    return replace(state, collectives=tuple(replace(call, p2p=True) for call in state.collectives))
+
+
 ON_GPU = (native("cuStreamSynchronize", "/usr/lib/libcuda.so.580"), python("Run._optimize", "/src/run.py", 9), *STEP)
 ROLL_CALL = calls("monitored_barrier", line=40)
 SPINS = {"state": "R", "cpu_share": 0.99}
@@ -464,6 +469,20 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
                 ON_ITS_GPU,
                 Seen((1, "forward"), ON_GPU, **SPINS),
                 collectives=(recorded(0, *USUAL, 9, last="started"), recorded(1, *USUAL)),
+                gpus=BOTH_SPIN,
+            ),
+            "HANG gpu-spin medium",
+            1,
+        ),
+        # The same between two ranks, where no recorder says who has to send.
+        (
+            certain(
+                ON_ITS_GPU,
+                Seen((1, "forward"), ON_GPU, **SPINS),
+                collectives=(
+                    between_two(recorded(0, 9, 9, last="started", op="recv")),
+                    between_two(recorded(1, 9, op="send")),
+                ),
                 gpus=BOTH_SPIN,
             ),
             "HANG gpu-spin medium",
