@@ -131,7 +131,11 @@ class Ends:
         return End(name)
 
     def library(self, pid: int, call: Call) -> str:
-        """The file name of the library whose code called the one that made ``call``; empty where nothing tells.
+        """The file name of what :meth:`caller` gives."""
+        return self.caller(pid, call).rpartition("/")[2]
+
+    def caller(self, pid: int, call: Call) -> str:
+        """The path of the program or library whose code made ``call`` by the C library; empty where nothing tells.
 
         The C library's own functions lie innermost on the stack; what follows first is the address to return to.
         """
@@ -141,9 +145,9 @@ class Ends:
         if pid not in self._code:
             self._code[pid] = list(filter(_Region.is_code, self._regions(pid)))
         for (word,) in _WORD.iter_unpack(data):
-            name = _file_at(word, self._code[pid])
-            if name and not name.startswith(_C_LIBRARY):
-                return name
+            path = _file_at(word, self._code[pid])
+            if path and not path.rpartition("/")[2].startswith(_C_LIBRARY):
+                return path
         return ""
 
     def _regions(self, pid: int) -> Iterable[_Region]:
@@ -401,9 +405,9 @@ class Ends:
 
 
 def _file_at(address: int, code: Sequence[_Region]) -> str:
-    """The name of the file whose code lies at an address; empty where none does."""
+    """The path of the file whose code lies at an address; empty where none does."""
     index = bisect(code, address, key=lambda region: region.low) - 1
-    return code[index].file.rpartition("/")[2] if index >= 0 and address < code[index].high else ""
+    return code[index].file if index >= 0 and address < code[index].high else ""
 
 
 def _peer(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 _NAMES: dict[str, dict[int, str]] = {
     "x86_64": {
         0: "read", 1: "write", 2: "open", 3: "close", 7: "poll", 17: "pread", 19: "readv", 20: "writev",
-        23: "select", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom",
-        46: "sendmsg", 47: "recvmsg", 56: "clone", 58: "vfork", 61: "wait4", 65: "semop", 69: "msgsnd",
+        23: "select", 34: "pause", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept", 44: "sendto",
+        45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 56: "clone", 58: "vfork", 61: "wait4", 65: "semop", 69: "msgsnd",
         70: "msgrcv", 72: "fcntl", 73: "flock", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 202: "futex",
         208: "io_getevents", 219: "restart", 220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait",
         242: "mq_timedsend", 243: "mq_timedreceive", 247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll",
-        281: "epoll_pwait", 288: "accept4", 299: "recvmmsg", 426: "io_uring_enter", 435: "clone3", 441: "epoll_pwait2",
-        449: "futex_waitv",
+        275: "splice", 281: "epoll_pwait", 288: "accept4", 299: "recvmmsg", 426: "io_uring_enter", 435: "clone3",
+        441: "epoll_pwait2", 449: "futex_waitv",
     },
     "aarch64": {
         22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 57: "close", 63: "read", 64: "write",
-        65: "readv", 66: "writev", 67: "pread", 72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex",
+        65: "readv", 66: "writev", 67: "pread", 71: "sendfile", 72: "pselect6", 73: "ppoll", 76: "splice",
+        95: "waitid", 98: "futex",
         101: "nanosleep", 115: "clock_nanosleep", 128: "restart", 133: "rt_sigsuspend", 137: "rt_sigtimedwait",
         182: "mq_timedsend", 183: "mq_timedreceive", 188: "msgrcv", 189: "msgsnd", 192: "semtimedop", 193: "semop",
         202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg",

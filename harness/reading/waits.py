@@ -227,8 +227,25 @@ def is_cut_short_by_a_stop(kernel_function: str) -> bool:
     return re.search(r"pipe_write|wait_for_space|alloc_send|stream_wait_memory|unix_wait_for_peer|n_tty_write", kernel_function) is not None  # fmt: skip
 
 
-ENDED_BY_A_STOP = frozenset({"semop", "semtimedop", "close"})
-"""Calls that even a stop ends: a semaphore's with an error, and a ``close`` that waits until all is sent before its time."""
+CUT_SHORT_BY_A_STOP = frozenset({"write", "writev", "sendto", "sendmsg", "sendfile", "splice"})
+"""Calls that wait for room with some of it done, as :func:`is_cut_short_by_a_stop` has it by the kernel's functions."""
+
+ENDED_BY_A_STOP = frozenset({"semop", "semtimedop", "close", "rt_sigtimedwait", "io_getevents", "io_uring_enter"})
+"""Calls that even a stop ends: most with an error, and a ``close`` that waits until all is sent before its time."""
+
+EVENTS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
+"""Calls that a stop ends with an error as well, which every loop of events in Python or a library begins again."""
+
+_BEGINS_AGAIN = re.compile(r"/lib(32|64)?/(?!(.*/)?libffi)|(^|/)(lib)?python[\d.]*[^/]*$")
+
+
+def begins_again(caller: str) -> bool:
+    """Whether code of this file begins a call again that was ended by a signal: Python's own, a package's, a system's.
+
+    Not what a program calls by ctypes (libffi), and not code that it brings along: who wrote that may never have seen
+    a call end so. True of a file that is not known.
+    """
+    return not caller or _BEGINS_AGAIN.search(caller) is not None
 
 
 def is_ended_by_a_signal(kernel_function: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,14 +22,17 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness.core.evidence import SourceFailure, StackSample
-from harness.observe.ends import TRANSFERS, has_a_limit
+from harness.observe.ends import TRANSFERS, Ends, has_a_limit
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
 from harness.reading.waits import (
+    CUT_SHORT_BY_A_STOP,
     ENDED_BY_A_STOP,
+    EVENTS,
     LETS_NOBODY_ON,
     OF_PROGRAMS,
     OF_TIMERS,
     SIGNAL_CALLS,
+    begins_again,
     is_cut_short_by_a_stop,
 )
 
@@ -46,6 +50,9 @@ PACKED = Path(harness.__file__).parents[1] / "bin"
 """Where a zipapp, once unpacked, has the programs of the distributions in it."""
 
 _END_LIMIT_S = 2.0
+
+_FLAGS = {"recvfrom": 3, "recvmsg": 2}
+"""Index of the argument with the flags of a call that receives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +184,12 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
 
 def cut_off_by_a_stop(pid: int, *, proc: Proc) -> str:
     """That a stop would end the call of a thread of ``pid``, or begin the time limit of one anew; else empty."""
+    ends = Ends({})
     for call in proc.blocked(pid):
-        if call.name in ENDED_BY_A_STOP:
+        if call.name in ENDED_BY_A_STOP or (call.name in EVENTS and not begins_again(ends.caller(pid, call))):
             return f"a thread is in {call.name}, which a stop would end"
+        if call.name in _FLAGS and call.arguments[_FLAGS[call.name]] & socket.MSG_WAITALL:
+            return f"a thread is in {call.name} until all has come, which a stop would end before"
         if call.name in TRANSFERS and (proc.is_terminal(pid, call.arguments[0]) or has_a_limit(pid, call.arguments[0])):
             return f"a thread is in {call.name} with a time limit, which a stop would begin anew"
     return ""
@@ -187,7 +197,9 @@ def cut_off_by_a_stop(pid: int, *, proc: Proc) -> str:
 
 def in_a_write(pid: int, *, proc: Proc) -> str:
     """That a thread of ``pid`` is in the middle of a write, which a stop or a signal would end short; else empty."""
-    if any(map(is_cut_short_by_a_stop, proc.kernel_functions(pid))):
+    if any(map(is_cut_short_by_a_stop, proc.kernel_functions(pid))) or CUT_SHORT_BY_A_STOP.intersection(
+        proc.calls(pid)
+    ):
         return "a thread is in the middle of a write, which would be ended short"
     return ""
 

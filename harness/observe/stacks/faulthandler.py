@@ -21,7 +21,7 @@ from harness.core.errors import JournalError
 from harness.core.evidence import Position, SourceFailure, StackSample
 from harness.core.outcome import signal_name
 from harness.observe.proc import Proc
-from harness.observe.stacks.dumper import gone, in_a_write
+from harness.observe.stacks.dumper import cut_off_by_a_stop, gone, in_a_write
 from harness.observe.stacks.parse import parse_faulthandler
 from harness.reading.loops import Variables
 from harness.reading.waits import ASKED_BY, is_ended_by_a_signal
@@ -144,8 +144,8 @@ class Faulthandler:
             return "it shows Python frames only"
         if why := gone(pid, proc=self._proc):
             return why
-        if half_done := in_a_write(pid, proc=self._proc):
-            return half_done
+        if ended := in_a_write(pid, proc=self._proc) or cut_off_by_a_stop(pid, proc=self._proc):
+            return ended
         if any(map(is_ended_by_a_signal, self._proc.kernel_functions(pid))):
             return "a thread waits for a signal, and any would end that"
         if asks_by not in self._proc.signals(f"{pid}", "SigCgt"):

@@ -469,9 +469,30 @@ def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get
             "c.semop(c.semget(0, 1, 0o600), take, 1)",
             "would end",
         ),
+        (
+            "here = socket.create_server(('127.0.0.1', 0)); ours = socket.create_connection(here.getsockname()); "
+            "ours.send(bytes(1 << 24))",
+            "ended short",
+        ),
+        ("ours.recv(2, socket.MSG_WAITALL)", "until all has come"),
+        (
+            "import select; poll = select.epoll(); poll.register(ours, select.EPOLLIN); poll.poll()",
+            "",
+        ),
+        (
+            "c = ctypes.CDLL(None); c.epoll_wait(c.epoll_create1(0), ctypes.create_string_buffer(12), 1, -1)",
+            "would end",
+        ),
+        (
+            "c = ctypes.CDLL(None); c.sigtimedwait(ctypes.create_string_buffer(b'\\0\\2', 128), None, None)",
+            "would end",
+        ),
     ],
-    ids=["a socket", "a socket with a limit", "a terminal", "a semaphore"],
-)
+    ids=[
+        "a socket", "a socket with a limit", "a terminal", "a semaphore", "a large message", "all of a message",
+        "Python's loop of events", "a call for events by ctypes", "a signal",
+    ],
+)  # fmt: skip
 def test_a_call_that_a_stop_would_end_or_begin_anew_is_let_be(waits, why):
     program = f"import ctypes, os, socket, struct\nours, theirs = socket.socketpair()\nprint(flush=True)\n{waits}"
     with subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE) as child:
