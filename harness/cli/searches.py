@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from harness.settings import Settings
 
 MINIMISE, EXPLORE = Task.MINIMISE, Task.EXPLORE
-KINDS = {Task.MINIMISE: SearchKind.MINIMISE, Task.EXPLORE: SearchKind.EXPLORE}
 QUESTIONS = {
     Task.MINIMISE: "Which settings does the failure need?",
     Task.EXPLORE: "Which combinations of settings fail?",
@@ -64,7 +63,7 @@ def _from_file(matrix: Matrix, path: str, search: str, task: Task) -> CampaignSp
                 f"search {search!r} is a {spec.task}, not a {task}; run it with matrix run {path}::{search}"
             )
         return spec
-    beside = [entry.name for entry in matrix.searches if entry.kind is KINDS[task]]
+    beside = [entry.name for entry in matrix.searches if entry.kind is SearchKind(task.value)]
     if len(beside) == 1:
         return search_spec(matrix, beside[0], file=path)
     if len(beside) > 1:

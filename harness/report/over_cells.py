@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Claim
+from harness.core.boundary import Claim, Finding
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.findings import FAILED, cells_of
-from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, summarise_along
+from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, to_look_at
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
 from harness.report.where import names_of, where
@@ -21,10 +21,12 @@ from harness.report.words import (
     LINEAR_R_SQUARED,
     RAN_OUT,
     answer_along,
+    claim_along,
     day,
     other_settings,
     tally,
     unfinished,
+    verdict_along,
     watched_without_verdict,
     what_passes_miss,
 )
@@ -41,23 +43,25 @@ if TYPE_CHECKING:
 def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
+    group, record = next(iter(findings.groups), None), to_look_at(findings)
     if findings.is_line:
-        return summarise_along(findings, answer=headline(findings))
-    record = findings.subject
-    verdict, tone = _verdict(findings)
-    words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
-    task = run.spec.task
-    group = next(iter(findings.groups), None)
-    at = f"At {group.value}, trial" if group and not findings.is_single else "Trial"
+        (verdict, tone), (claim, sure) = verdict_along(findings), claim_along(findings)
+        begins = run.boundary is None or run.boundary.finding is Finding.INCONCLUSIVE
+    else:
+        verdict, tone = _verdict(findings)
+        words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
+        verdict = ". ".join(words) or verdict  # each question's answer, before anything else is said
+        claim, sure = claim_of(findings), sure_of(findings)
+        begins = not run.records or bool(_watched(findings))
     return Summary(
-        kind="single" if findings.is_single else "matrix" if task is Task.CELLS else task.value,
-        verdict=". ".join(words) or verdict,  # each question's answer, before anything else is said
+        kind=_kind(findings),
+        verdict=verdict,
         tone=tone,
         answer=headline(findings),
-        claim=claim_of(findings),
-        sure=sure_of(findings) or ("Nothing is claimed.",),
+        claim=claim,
+        sure=sure or ("Nothing is claimed.",),
         judged=judged(record),
-        happened=happened(findings, group, at=at),
+        happened=happened(findings, group),
         rank=rank_of(findings, record),
         place=place_of(findings, record),
         steps=steps_of(findings),
@@ -65,19 +69,30 @@ def summarise(findings: Findings) -> Summary:
         when=day(run.started_at),
         notes=notes_of(findings),
         planted=_planted(findings, group),
-        begins_with_verdict=not run.records or bool(_watched(findings)),
+        begins_with_verdict=begins,
     )
 
 
-def _planted(findings: Findings, group: Group | None) -> str:
-    """In how many cells a fault was planted, and that it was not in the one that is spoken of; empty for none."""
+def _kind(findings: Findings) -> str:
     run = findings.run
-    if run.spec.matrix.fault is None:
+    if findings.is_line:
+        return "threshold" if len(run.axis.values) > 1 else "single"
+    if findings.is_single:
+        return "single"
+    return "matrix" if run.spec.task is Task.CELLS else run.spec.task.value
+
+
+def _planted(findings: Findings, group: Group | None) -> str:
+    """That a fault was planted; in how many cells, and that it was not in the one that is spoken of; empty for none."""
+    fault = findings.run.spec.matrix.fault
+    if fault is None:
         return ""
+    text = f"The fault {fault} was planted on purpose"
+    if findings.is_line:
+        return f"{text}."
     cells = {trial.record.trial.point for trial in findings.trials if trial.record.trial.fault is not None}
-    where = f"{len(cells)} of {count(len(findings.by_cell), 'cell')}"
     this = ", not in this one" if group and group.first.record.trial.fault is None else ""
-    return f"The fault {run.spec.matrix.fault} was planted on purpose in {where}{this}."
+    return f"{text} in {len(cells)} of {count(len(findings.by_cell), 'cell')}{this}."
 
 
 def _verdict(findings: Findings) -> tuple[str, str]:

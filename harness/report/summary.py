@@ -7,10 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Finding
 from harness.core.dotted import leaves
 from harness.core.errors import StoreError
-from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES, signature_names
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
@@ -18,7 +16,7 @@ from harness.reading.launcher import before_launcher
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.text import code, md, short_path
-from harness.report.words import at, certificate, claim_of, day, planted, taken_over, tally
+from harness.report.words import at
 
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence
@@ -110,37 +108,12 @@ def steps_of(findings: Findings) -> tuple[NextStep, ...]:
     return next_steps(findings, place=place.text if place.is_line else "")
 
 
-def summarise_along(findings: Findings, *, answer: str) -> Summary:
-    """The summary of a threshold search."""
-    run = findings.run
-    (word, tone), (claimed, counts) = _verdict(findings), claim_of(findings)
-    group = next(iter(findings.groups), None)
-    record = to_look_at(findings)
-    sure = tuple(filter(None, (counts, taken_over(findings), certificate(findings))))
-    return Summary(
-        kind="threshold" if len(run.axis.values) > 1 else "single",
-        verdict=word,
-        tone=tone,
-        answer=answer,
-        claim=claimed,
-        sure=sure or ("Nothing is claimed.",),
-        judged=judged(record),
-        happened=happened(findings, group, at=f"At {at(findings, group.value)}, trial" if group else ""),
-        rank=rank_of(findings, record),
-        place=place_of(findings, record),
-        steps=steps_of(findings),
-        tally=tally(findings),
-        when=day(run.started_at),
-        notes=notes_of(findings),
-        planted=planted(findings),
-        begins_with_verdict=run.boundary is None or run.boundary.finding is Finding.INCONCLUSIVE,
-    )
-
-
-def happened(findings: Findings, group: Group | None, *, at: str) -> tuple[str, ...]:
-    """What the first trial of ``group`` ended in and why, ``at`` its place; that all passed; nothing before a trial."""
+def happened(findings: Findings, group: Group | None) -> tuple[str, ...]:
+    """What the first trial of ``group`` ended in and why, and where; that all passed; nothing before a trial."""
     if group:
-        return (f"{at} {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
+        place = at(findings, group.value) if findings.is_line else group.value
+        trial = "Trial" if findings.is_single and not findings.is_line else f"At {place}, trial"
+        return (f"{trial} {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
     if findings.trials:
         return (f"Every trial passed: {_checked(findings)}.",)
     return ()
@@ -175,23 +148,6 @@ def notes_of(findings: Findings) -> tuple[str, ...]:
     boundary, explored = findings.answer.boundary, findings.answer.explored
     uncertified = [f"Not certified: {text}" for text in explored.uncertified] if explored else []
     return (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
-
-
-def _verdict(findings: Findings) -> tuple[str, str]:
-    run = findings.run
-    boundary, group = run.boundary, findings.failing
-    if boundary is None:
-        return (f"No answer ({run.ended})", "unsure")
-    match boundary.finding:
-        case Finding.THRESHOLD | Finding.ALL_FAIL:
-            what = str(group.first.verdict) if group else "Failure"
-            return (f"{what} from {assignment(run.axis.name, boundary.first_bad)} on", "bad")
-        case Finding.NO_FAILURE:
-            return ("PASS: nothing failed", "good")
-        case Finding.NO_THRESHOLD_SLOW:
-            return ("SLOW: no threshold", "slow")
-        case Finding.INCONCLUSIVE:
-            return ("Inconclusive", "unsure")
 
 
 def judged(record: TrialRecord | None) -> str:

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from html.parser import HTMLParser
 from itertools import zip_longest
 from statistics import linear_regression
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.errors import DamagedArchiveError, NoRunError
 from harness.core.fit import medians
@@ -75,11 +75,11 @@ class Verified:
     """
 
     folder: Path
-    sentences: int
-    numbers: int
-    judged: int
-    unjudged: int
     differences: tuple[Difference, ...]
+    sentences: int = 0
+    numbers: int = 0
+    judged: int = 0
+    unjudged: int = 0
     is_damaged: bool = False
 
     @property
@@ -144,9 +144,7 @@ def _damaged(folder: Path, problems: Iterable[str]) -> Verified:
     """A bundle with nothing computed from its evidence, because that is not as it was written."""
     archive = layout.archive(folder).name
     differences = tuple(Difference(place=archive, text=text, computed="", is_of_the_file=True) for text in problems)
-    return Verified(
-        folder=folder, sentences=0, numbers=0, judged=0, unjudged=0, differences=differences, is_damaged=True
-    )
+    return Verified(folder=folder, differences=differences, is_damaged=True)
 
 
 def _verdicts(run_dir: Path, judge: Callable[[Case], Verdict]) -> tuple[int, list[Difference]]:
@@ -191,13 +189,13 @@ def _of_page(name: str, computed: str, folder: Path) -> list[Difference]:
 def compared(name: str, text: str, computed: str, folder: Path) -> list[Difference]:
     """Each sentence of ``text`` that is another in ``computed``; else where the files differ outside sentences."""
     ours, theirs = _units(name, text), _units(name, computed)
-    matcher = SequenceMatcher(a=list(map(str, ours)), b=list(map(str, theirs)), autojunk=False)
+    matcher = SequenceMatcher(a=[unit.text for unit in ours], b=[unit.text for unit in theirs], autojunk=False)
     differences: list[Difference] = []
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
             continue
         for one, other in zip_longest(ours[a:b], theirs[c:d]):
-            line, section = (one or ours[min(a, len(ours) - 1)]).at if ours else (1, "")
+            _, line, section = (one or ours[min(a, len(ours) - 1)]) if ours else ("", 1, "")
             place = f"{name}:{line}{f' ({section})' if section else ''}"
             stated, right = one.text if one else "", other.text if other else ""
             differences.append(Difference(place=place, text=stated, computed=right))
@@ -217,20 +215,12 @@ def _drawn_elsewhere(folder: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(NamedTuple):
     """A sentence, a row of a table, a line of a code block, a text of a figure: its words, its line, its section."""
 
     text: str
     line: int
     section: str
-
-    def __str__(self) -> str:
-        return self.text
-
-    @property
-    def at(self) -> tuple[int, str]:
-        return self.line, self.section
 
 
 def _units(name: str, text: str) -> list[_Unit]:

@@ -221,27 +221,41 @@ def what_passes_miss(back: CellCount, *, failing: CellCount) -> str:
     return f", which a failure in {100 * rate:.0f} % of runs would also give"
 
 
-def planted(findings: Findings) -> str:
-    """A reminder that the failure was planted; empty for a real question."""
-    run = findings.run
-    return f"The fault {run.spec.matrix.fault} was planted on purpose." if run.spec.matrix.fault else ""
-
-
-def is_taken_over(findings: Findings) -> bool:
-    """Whether no trial was run for this answer: then nothing was seen again."""
-    run = findings.run
-    return bool(run.records) and not run.own
-
-
 def taken_over(findings: Findings) -> str:
-    """That the answer is an earlier one's; empty where a trial was run for it."""
-    return f"No trial was run: all {len(findings.run.records)} are of earlier runs." if is_taken_over(findings) else ""
+    """That the answer is an earlier one's, so that nothing was seen again; empty where a trial was run for it."""
+    run = findings.run
+    is_earlier = run.records and not run.own
+    return f"No trial was run: all {len(run.records)} are of earlier runs." if is_earlier else ""
+
+
+def verdict_along(findings: Findings) -> tuple[str, str]:
+    """The answer of a threshold search in a few words, and the tone to set them in."""
+    run = findings.run
+    boundary, group = run.boundary, findings.failing
+    if boundary is None:
+        return (f"No answer ({run.ended})", "unsure")
+    match boundary.finding:
+        case Finding.THRESHOLD | Finding.ALL_FAIL:
+            failure = str(group.first.verdict) if group else "Failure"
+            return (f"{failure} from {assignment(run.axis.name, boundary.first_bad)} on", "bad")
+        case Finding.NO_FAILURE:
+            return ("PASS: nothing failed", "good")
+        case Finding.NO_THRESHOLD_SLOW:
+            return ("SLOW: no threshold", "slow")
+        case Finding.INCONCLUSIVE:
+            return ("Inconclusive", "unsure")
+
+
+def claim_along(findings: Findings) -> tuple[str, tuple[str, ...]]:
+    """``Isolated``, ``Reproduced`` or ``Observed``, empty where nothing is claimed, and what carries it."""
+    claim, counts = claim_of(findings)
+    return claim, tuple(filter(None, (counts, taken_over(findings), certificate(findings))))
 
 
 def claim_of(findings: Findings) -> tuple[str, str]:
-    """``Isolated``, ``Reproduced`` or ``Observed``, and the counts that carry it; empty when nothing is claimed."""
+    """The claim, and the counts of the first failing value that carry it."""
     boundary = findings.run.boundary
-    if is_taken_over(findings):
+    if taken_over(findings):
         return "", ""
     if boundary is None or boundary.finding in (Finding.INCONCLUSIVE, Finding.NO_THRESHOLD_SLOW):
         less = _claim_of_less(findings)

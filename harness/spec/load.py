@@ -13,7 +13,7 @@ from harness.core.verdict import BAD_KINDS
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
 from harness.spec.matrix_axes import at
-from harness.spec.schema import question_model, validated
+from harness.spec.schema import validated
 from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def load(path: Path) -> CampaignSpec:
 
 def parse(text: str, *, name: str) -> CampaignSpec:
     """The question in ``text``; ``name`` stands for the file in messages."""
+    from harness.spec.matrix_keys import QuestionKeys
+
     data, lines = read_yaml(text, name=name)
-    question = validated(data, question_model(), lines)
+    question = validated(data, QuestionKeys, lines)
     with at(lines.place("axis")):
         axis = parse_axis(question.axis)
     fixed = _fixed(question.fixed, lines)

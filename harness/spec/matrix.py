@@ -34,7 +34,7 @@ from harness.spec.fault import parse_fault
 from harness.spec.load import kind_among
 from harness.spec.load import parse as parse_question
 from harness.spec.matrix_axes import at, axes_of, axis_of, bundle_of, cell_of, factor_of, selector_of
-from harness.spec.schema import matrix_model, validated
+from harness.spec.schema import validated
 from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
@@ -79,10 +79,12 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
         SpecError: not YAML, a key given twice, an unknown key, axis, value, setting or signature; the message begins
             with file:line and suggests the nearest known name.
     """
+    from harness.spec.matrix_keys import MatrixKeys
+
     data, lines = read_yaml(text, name=name)
     if "axis" in data and "axes" not in data:
         return MatrixFile(matrix=_of_one_axis(parse_question(text, name=name), name), lines=lines)
-    keys = validated(data, matrix_model(), lines)
+    keys = validated(data, MatrixKeys, lines)
     return MatrixFile(matrix=_Reader(keys, lines).matrix(), lines=lines)
 
 

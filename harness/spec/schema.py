@@ -33,22 +33,10 @@ def validated(data: Mapping[str, Any], model: type[BaseModel], lines: Lines) -> 
 
 def matrix_schema() -> str:
     """The JSON Schema of matrix files as it is shipped, ``matrices/matrix.schema.json``: what an editor completes."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:nsa-harness:matrix:1"}
-    return json.dumps(head | matrix_model().model_json_schema(), indent=1) + "\n"
-
-
-def matrix_model() -> type[BaseModel]:
-    """The pydantic model of a matrix file (its ``model_json_schema()`` serves editors)."""
     from harness.spec.matrix_keys import MatrixKeys
 
-    return MatrixKeys
-
-
-def question_model() -> type[BaseModel]:
-    """The pydantic model of a question file."""
-    from harness.spec.matrix_keys import QuestionKeys
-
-    return QuestionKeys
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:nsa-harness:matrix:1"}
+    return json.dumps(head | MatrixKeys.model_json_schema(), indent=1) + "\n"
 
 
 def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:

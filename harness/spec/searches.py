@@ -14,8 +14,6 @@ from harness.core.space import Space
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix, SearchEntry
 
-TASKS = {SearchKind.BISECT: Task.BISECT, SearchKind.MINIMISE: Task.MINIMISE, SearchKind.EXPLORE: Task.EXPLORE}
-
 
 def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
     """The question that the search called ``name`` asks.
@@ -31,7 +29,7 @@ def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
     space, fixed = matrix.space, dict(entry.fixed)
     return CampaignSpec(
         question=_question(entry),
-        task=TASKS[entry.kind],
+        task=Task(entry.kind.value),
         matrix=matrix if entry.axis is None else ordered(matrix, entry.axis),
         file=file,
         search=entry.name,

@@ -21,15 +21,15 @@ def recalled(question: CampaignSpec, environ: Mapping[str, str]) -> CampaignSpec
     Raises:
         NoSecretError: it is not there; to go on with another value would be another question.
     """
-    data = to_json(question)
-    missing = sorted(_hidden(data).difference(environ))
+    hidden: set[str] = set()
+    filled = _filled(to_json(question), environ, hidden)
+    missing = sorted(hidden.difference(environ))
     if missing:
         words = " ".join(f"{name}=.." for name in missing)
         raise NoSecretError(
             f"{', '.join(missing)} was set for this run's trials and is written down nowhere; "
             f"to go on, set it in the environment: {words} nsa-harness .. --resume"
         )
-    filled = _filled(data, environ)
     if HIDDEN in json.dumps(filled):
         raise NoSecretError(
             "a part of this run's command line is a secret and is written down nowhere; give it by a variable of the "
@@ -38,24 +38,14 @@ def recalled(question: CampaignSpec, environ: Mapping[str, str]) -> CampaignSpec
     return from_json(type(question), filled)
 
 
-def _hidden(data: Any) -> set[str]:
-    """The names of variables whose value was hidden."""
-    if _is_hidden_pair(data):
-        return {str(data[0])}
+def _filled(data: Any, environ: Mapping[str, str], hidden: set[str]) -> Any:
+    """``data`` with what ``environ`` has of it; ``hidden`` takes the names of all variables whose value was hidden."""
     if isinstance(data, dict):
-        return _hidden(list(cast("dict[str, Any]", data).values()))
-    parts = cast("list[Any]", data) if isinstance(data, list) else []
-    return set[str]().union(*map(_hidden, parts))
-
-
-def _filled(data: Any, environ: Mapping[str, str]) -> Any:
-    if _is_hidden_pair(data):
-        return [data[0], environ[data[0]]]
-    if isinstance(data, dict):
-        return {key: _filled(part, environ) for key, part in cast("dict[str, Any]", data).items()}
-    return [_filled(part, environ) for part in cast("list[Any]", data)] if isinstance(data, list) else data
-
-
-def _is_hidden_pair(data: Any) -> bool:
-    items = cast("list[Any]", data) if isinstance(data, list) else []
-    return len(items) == 2 and items[1] == HIDDEN
+        return {key: _filled(part, environ, hidden) for key, part in cast("dict[str, Any]", data).items()}
+    if not isinstance(data, list):
+        return data
+    parts = cast("list[Any]", data)
+    if len(parts) == 2 and parts[1] == HIDDEN:
+        hidden.add(str(parts[0]))
+        return [parts[0], environ.get(str(parts[0]), HIDDEN)]
+    return [_filled(part, environ, hidden) for part in parts]

@@ -18,7 +18,7 @@ from harness.report.tried import verdict_counts
 from harness.report.viewer.data import of_run
 from harness.store import layout
 from harness.store.files import read_text
-from harness.store.shelf import list_runs
+from harness.store.shelf import RunSummary, list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def page(document: dict[str, Any]) -> str:
     return template.render(version=__version__, document=document, digest=digest, **inside)
 
 
-_TITLE = "The runs in "
+_TITLE, UNREADABLE = "The runs in ", "cannot be read"
 
 
 def is_index(path: Path) -> bool:
@@ -115,36 +115,30 @@ def index(folder: Path, *, hide: Callable[[str], str]) -> str:
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     """The runs, then the bundles."""
-    for row in list_runs(folder):
-        yield _row(
-            row.directory,
-            started=row.started_at,
-            question=row.question,
-            answer=row.problem or row.answer or row.finding,
-            trials=row.trials,
-            ended="cannot be read" if row.problem else row.ended,
-        )
+    yield from map(_row, list_runs(folder))
     for path in sorted(folder.glob(f"*/{layout.findings(folder).name}")):
         findings = object_at(path)
-        yield _row(
-            path.parent,
-            started=str(findings.get("started_at", "")),
+        row = RunSummary(
+            directory=path.parent,
+            started_at=str(findings.get("started_at", "")),
             question=str(findings.get("title", "")),
             answer=str(findings.get("verdict", "")),
             trials=len(findings.get("trials") or ()),
-            ended=str(findings.get("ended", "cannot be read")),
+            ended=str(findings.get("ended", UNREADABLE)),
         )
+        yield _row(row)
 
 
-def _row(run: Path, *, started: str, question: str, answer: str, trials: int, ended: str) -> dict[str, Any]:
+def _row(row: RunSummary) -> dict[str, Any]:
+    run = row.directory
     pages = (("report", layout.report(run, "html")), ("viewer", layout.viewer(run)))
     links = [[name, f"{run.name}/{path.name}"] for name, path in pages if path.is_file()]
     return {
         "name": run.name,
-        "started": started[:16].replace("T", " "),
-        "question": question,
-        "answer": answer,
-        "trials": trials,
-        "ended": ended,
+        "started": row.started_at[:16].replace("T", " "),
+        "question": row.question,
+        "answer": row.problem or row.answer or row.finding,
+        "trials": row.trials,
+        "ended": UNREADABLE if row.problem else row.ended,
         "links": links,
     }

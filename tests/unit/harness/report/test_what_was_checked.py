@@ -39,4 +39,4 @@ def test_a_pass_claims_only_what_was_looked_at(make_run, changes, littered, sent
         records.append(replace(record, trial=replace(record.trial, **changes), outcome=outcome))
     findings = Findings(run=replace(run, records=tuple(records)))
 
-    assert happened(findings, None, at="") == (f"Every trial passed: {sentence.format(n=len(records))}",)
+    assert happened(findings, None) == (f"Every trial passed: {sentence.format(n=len(records))}",)

@@ -9,7 +9,7 @@ from harness.core.campaign import threshold_question
 from harness.core.errors import SpecError
 from harness.spec.axes import AXES
 from harness.spec.load import load, parse
-from harness.spec.schema import question_model
+from harness.spec.matrix_keys import QuestionKeys
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 HEAD = "question: why?\naxis: n_layers\n"
@@ -86,6 +86,6 @@ def test_a_file_that_is_not_text_is_named(tmp_path):
 
 
 def test_the_schema_for_editors_knows_every_key_of_a_question():
-    keys = question_model().model_json_schema()["properties"]
+    keys = QuestionKeys.model_json_schema()["properties"]
     asked = set(inspect.signature(threshold_question).parameters)
     assert set(keys) == asked - {"success", "reuse"}  # of the command line
