@@ -33,13 +33,6 @@ LOOKS, BETWEEN_LOOKS_S = 3, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
-    """News of a running trial."""
-
-    facts: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
 class Running:
     """A trial that runs: what was begun, what it holds, and the parts that only it uses meanwhile."""
 
@@ -61,20 +54,18 @@ class Lanes:
         *,
         attempts: Attempts,
         parts: Sequence[Parts],
-        gpus: Sequence[str] = (),
-        claims: Claims | None = None,
-        neighbours: Neighbours | None = None,
-        label: Callable[[Begun], str] = lambda begun: str(begun.trial.point),
+        gpus: Sequence[str],
+        claims: Claims | None,
+        label: Callable[[Begun], str],
     ) -> None:
         self.attempts = attempts
         self.gpus = tuple(gpus)
         self.claims = claims
-        self.neighbours = neighbours or Neighbours()
+        self.neighbours = Neighbours()
         self.label = label
-        self.most = len(parts)
         self._free = list(parts)
         self._pool = ThreadPoolExecutor(max_workers=len(parts)) if len(parts) > 1 else None
-        self._events: SimpleQueue[_Note | tuple[Running, Future[Conducted] | Conducted]] = SimpleQueue()
+        self._events: SimpleQueue[Mapping[str, object] | tuple[Running, Future[Conducted] | Conducted]] = SimpleQueue()
         self._running: list[Running] = []
 
     @property
@@ -124,8 +115,8 @@ class Lanes:
             Interrupted: the user stopped it.
             CleanupError: a process of it could not be ended.
         """
-        while isinstance(event := self._events.get(), _Note):
-            self.attempts.screen.watched(event.facts)
+        while not isinstance(event := self._events.get(), tuple):
+            self.attempts.screen.watched(event)
         running, done = event
         self._running.remove(running)
         running.claim.release()
@@ -168,7 +159,7 @@ class Lanes:
 
         def tell(facts: Mapping[str, object]) -> None:
             if facts.get("note"):
-                self._events.put(_Note({"note": f"{name}: {facts['note']}"}))
+                self._events.put({"note": f"{name}: {facts['note']}"})
 
         return tell
 

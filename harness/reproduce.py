@@ -53,10 +53,8 @@ class ScriptTrials:
     sentence: str
 
 
-def reproduce(
-    run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock, tries: int = TRIES
-) -> ScriptTrials:
-    """Write ``repro.py`` for the trial that the report is about, run it ``tries`` times, and keep how that went.
+def reproduce(run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock) -> ScriptTrials:
+    """Write ``repro.py`` for the trial that the report is about, run it TRIES times, and keep how that went.
 
     Raises:
         SpecError: no trial failed, or the failing one was not a run of our own trainer.
@@ -75,7 +73,7 @@ def reproduce(
     ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}") if world > 1 else ()
     argv = (python, "-P", *ranks, str(path.absolute()))
     ended: list[Try] = []
-    for number in range(1, tries + 1):
+    for number in range(1, TRIES + 1):
         output, code = _run(argv, env=env, limit_s=limit_s + 60, clock=clock, log=run_dir / f"repro-{number}.txt")
         ended.append(symptom.judge(output, code))
     matches = sum(one.is_it for one in ended)
@@ -84,9 +82,9 @@ def reproduce(
         command=shell,
         expected=symptom.sentence,
         shown=matches,
-        tries=tries,
+        tries=TRIES,
         ended=tuple(map(str, ended)),
-        sentence=f"reproduced {matches}/{tries} outside the harness: {' '.join(shell)} {symptom.sentence}.",
+        sentence=f"reproduced {matches}/{TRIES} outside the harness: {' '.join(shell)} {symptom.sentence}.",
     )
     write_atomic(layout.repro(run_dir, "json"), json.dumps(asdict(tried), indent=1) + "\n")
     return tried

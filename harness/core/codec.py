@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import importlib
 import types
 import typing
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from harness.core.errors import JournalError, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SCHEMA = 1
 """Version written into every file; raise it when an old reader would misread a new file."""
 
 T = TypeVar("T")
 
-Turn: TypeAlias = "Callable[[Any], Any]"
+Turn: TypeAlias = Callable[[Any], Any]
 """Turns one value into its JSON, or back."""
 
 RETIRED: dict[str, frozenset[str]] = {
@@ -34,12 +31,6 @@ RETIRED: dict[str, frozenset[str]] = {
 """Fields that older versions wrote and that mean nothing any more, by class: they are read and dropped."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-
-_CORE = (
-    "boundary", "campaign", "cause", "devices", "evidence", "matrix", "node", "outcome", "point", "record", "space",
-    "spec", "trial", "verdict",
-)  # fmt: skip
-"""The modules whose dataclasses are written."""
 
 
 def to_json(value: Any) -> Any:
@@ -253,9 +244,7 @@ def _dataclass_of(cls: type[Any]) -> Turn:
 
 @cache
 def hints(cls: type) -> dict[str, Any]:
-    """The types of a core dataclass's fields."""
-    # The core modules name each other under TYPE_CHECKING; resolve against all of them.
-    names: dict[str, Any] = {}
-    for module in _CORE:
-        names.update(vars(importlib.import_module(f"harness.core.{module}")))
-    return typing.get_type_hints(cls, localns=names)
+    """The types of a dataclass's fields; its module may import those of evidence for the type checker alone."""
+    from harness.core import evidence
+
+    return typing.get_type_hints(cls, localns=vars(evidence))

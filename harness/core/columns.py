@@ -16,14 +16,12 @@ import sys
 import types
 import typing
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from harness.core.codec import WrongError, decoder, hints, to_json
 from harness.core.errors import JournalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from harness.core.evidence import Evidence, EvidenceId
-    from harness.core.outcome import Outcome
-    from harness.core.trial import Trial
+from harness.core.evidence import Evidence, EvidenceId
+from harness.core.outcome import Outcome
+from harness.core.trial import Trial
 
 
 class Kind(StrEnum):
