@@ -403,17 +403,13 @@ class Joint:
                 removed=cleanup.removed + one.cleanup.removed,
                 kept=cleanup.kept + one.cleanup.kept,
             )
-        if self.reason is not None:
-            ending, exit_ = Ending.STOPPED_BY_US, None
-        elif self.lost:
-            ending = Ending.NEVER_STARTED if self.began_s is None else Ending.EXITED
-            exit_ = None
-        else:
+        if self.reason is None and not self.lost:
             return replace(_worst(rows), duration_s=lasted_s(rows), cleanup=cleanup), evidence
-        outcome = Outcome(
-            ending=ending, exit=exit_, stopped_by=self.reason, duration_s=lasted_s(rows), cleanup=cleanup,
-            why=self.lost or self.why,
-        )  # fmt: skip
+        ending = Ending.STOPPED_BY_US
+        if self.reason is None:
+            ending = Ending.NEVER_STARTED if self.began_s is None else Ending.EXITED
+        why = self.lost or self.why
+        outcome = Outcome(ending=ending, stopped_by=self.reason, duration_s=lasted_s(rows), cleanup=cleanup, why=why)
         return outcome, evidence
 
 

@@ -30,12 +30,13 @@ RETIRED: dict[str, frozenset[str]] = {
 }
 """Fields that older versions wrote and that mean nothing any more, by class: they are read and dropped."""
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types whose values are JSON already."""
 
 
 def to_json(value: Any) -> Any:
     """``value`` as JSON-ready data: dataclasses become objects, tuples arrays, enums their value."""
-    return value if type(value) in _PLAIN else _encoder(value.__class__)(value)
+    return value if type(value) in PLAIN else _encoder(value.__class__)(value)
 
 
 def from_json(cls: type[T], data: Any) -> T:
@@ -68,7 +69,7 @@ def _encoder(cls: type) -> Turn:
     if issubclass(cls, dt.date):
         return lambda value: value.isoformat()
     if issubclass(cls, list | tuple | frozenset):
-        return lambda value: [item if type(item) in _PLAIN else to_json(item) for item in value]
+        return lambda value: [item if type(item) in PLAIN else to_json(item) for item in value]
     if issubclass(cls, dict):
         return lambda value: {str(key): to_json(item) for key, item in value.items()}
     return lambda value: value
@@ -85,7 +86,7 @@ def _object_of(names: tuple[str, ...]) -> Turn:
 
     def encode(value: Any) -> dict[str, Any]:
         pairs = zip(names, values(value), strict=True)
-        return {name: item if type(item) in _PLAIN else to_json(item) for name, item in pairs}
+        return {name: item if type(item) in PLAIN else to_json(item) for name, item in pairs}
 
     return encode
 
@@ -190,7 +191,7 @@ def _union_of(args: tuple[Any, ...]) -> Turn | None:
             arrays.append(decoder(arg))
         elif isinstance(arg, type) and issubclass(arg, Enum | dt.date):
             words.append(decoder(arg))
-    plain = {typing.get_origin(arg) or arg for arg in args} & {*_PLAIN, dict}
+    plain = {typing.get_origin(arg) or arg for arg in args} & {*PLAIN, dict}
     is_float = float in args and int not in args
     is_open = Any in args or object in args
 
