@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
 """What is bad where no failure in particular is sought."""
 
-
 LOOK_AHEAD = 256
 """Questions of a list among which the widest is sought."""
 

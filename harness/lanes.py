@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from harness.launch.claims import Claims
     from harness.plan.leases import Lease
 
-
 LOOKS, BETWEEN_LOOKS_S = 3, 1.0
 """How often a GPU is looked at before somebody on it is called a stranger."""
 
@@ -137,7 +136,13 @@ class Lanes:
     def _conduct(self, begun: Begun, parts: Parts, gpus: Sequence[str]) -> Conducted:
         before = self._strangers(gpus, parts)
         if before:
-            return _not_begun(begun, parts, why=f"before it began there was {before}")
+            why = f"before it began there was {before}"
+            return Conducted(
+                outcome=Outcome(ending=Ending.NEVER_STARTED, why=why),
+                evidence=Evidence(steps_wanted=steps_wanted(begun.trial)),
+                verdict=_contaminated(why),
+                started_at=parts.clock.wall(),
+            )
         watched = self.attempts.screen.watched if self._pool is None else self._news_of(begun)
         done = self.attempts.conduct(begun, parts=parts, watched=watched)
         after = self._strangers(gpus, parts)
@@ -162,15 +167,6 @@ class Lanes:
                 self._events.put({"note": f"{name}: {facts['note']}"})
 
         return tell
-
-
-def _not_begun(begun: Begun, parts: Parts, *, why: str) -> Conducted:
-    return Conducted(
-        outcome=Outcome(ending=Ending.NEVER_STARTED, why=why),
-        evidence=Evidence(steps_wanted=steps_wanted(begun.trial)),
-        verdict=_contaminated(why),
-        started_at=parts.clock.wall(),
-    )
 
 
 def _contaminated(why: str) -> Verdict:

@@ -61,18 +61,16 @@ def code_fingerprint() -> str:
 def _commit(checkout: Path) -> str | None:
     if not (checkout / ".git").exists():
         return None
+
+    def git(*argv: str) -> str:
+        command = ["git", "-C", str(checkout), *argv]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(
-            ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
-        dirty = subprocess.run(
-            ["git", "-C", str(checkout), "status", "--porcelain", "--", "nsa", "harness"],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
+        head, dirty = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "--", "nsa", "harness")
     except (OSError, subprocess.SubprocessError):
         return None
-    return head.stdout.strip() + (" with uncommitted changes" if dirty.stdout.strip() else "")
+    return f"{head} with uncommitted changes" if dirty else head
 
 
 def _cpu_name() -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -260,17 +261,11 @@ def _run(
                 clock.sleep(0.05)
             code = process.poll()
         finally:
-            _end(process)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in that group
+                process.wait()
         out.seek(0)
         return out.read(), code
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in that group
-    except ProcessLookupError:
-        return
-    process.wait()
 
 
 def _moving_at_the_end(output: str) -> bool:

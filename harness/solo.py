@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 WHOLE = Space(factors=())
 """The space of a program that is run as it is: one cell."""
 
-
 TARGET, FOREIGN = "command", "foreign"
 
 STALL_S = 120.0
