@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.conduct import conduct
@@ -38,28 +38,24 @@ class Begun:
     folder: Path
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Attempts:
     """Runs trials for one run directory; ``answer`` says what a verdict means to the question being asked."""
 
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        parts: Parts,
-        screen: Screen,
-        interrupted: Callable[[], bool],
-        answer: Callable[[Verdict, Evidence], Answer],
-        examine: bool = False,
-    ) -> None:
-        self.store = store
-        self.parts = parts
-        self.screen = screen
-        self.interrupted = interrupted
-        self.answer = answer
-        self.examine = examine
-        self._number = len(store.records())
-        self._began_s = parts.clock.now()
-        self._before_s = store.run().seconds
+    store: RunStore
+    parts: Parts
+    screen: Screen
+    interrupted: Callable[[], bool]
+    answer: Callable[[Verdict, Evidence], Answer]
+    examine: bool = False
+    number: int = field(init=False)
+    began_s: float = field(init=False)
+    before_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = len(self.store.records())
+        self.began_s = self.parts.clock.now()
+        self.before_s = self.store.run().seconds
 
     def run(self, trial: Trial, *, reason: str) -> TrialRecord:
         """Run ``trial`` to its end and keep everything about it.
@@ -78,10 +74,10 @@ class Attempts:
 
     def begin(self, trial: Trial, *, reason: str) -> Begun:
         """Journal that ``trial`` starts and say so."""
-        self._number += 1
+        self.number += 1
         folder = self.store.add_start(trial)
-        self.screen.started(trial, number=self._number, reason=reason)
-        return Begun(trial=trial, number=self._number, folder=folder)
+        self.screen.started(trial, number=self.number, reason=reason)
+        return Begun(trial=trial, number=self.number, folder=folder)
 
     def conduct(self, begun: Begun, *, parts: Parts, watched: Watched | None) -> Conducted:
         """Run it. Touches neither journal nor screen, so it may happen in any thread."""
@@ -92,7 +88,12 @@ class Attempts:
 
     def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
         """Journal what came of it; when this returns, no crash can lose it."""
-        _refuse_to_go_on(done)
+        if done.outcome.stopped_by is StopReason.INTERRUPT:
+            raise Interrupted("stopped by the user")
+        survivors = done.outcome.cleanup.survivors
+        if survivors:
+            names = "; ".join(f"PID {one.pid} in state {one.state}: {one.command}" for one in survivors)
+            raise CleanupError(f"a trial left processes that cannot be ended: {names}")
         record = done.record(begun.trial, answer=self.answer(done.verdict, done.evidence))
         self.store.write_evidence(begun.trial.key, done.evidence)
         self.store.add_record(record)
@@ -102,20 +103,12 @@ class Attempts:
     @property
     def seconds(self) -> float:
         """Seconds since this session began."""
-        return self.parts.clock.now() - self._began_s
+        return self.parts.clock.now() - self.began_s
 
     def spent(self, effort: Effort, *, running: int = 0) -> str:
         """Which limit of ``effort`` the run has used up, ``running`` trials counted in; empty while none is."""
         if len(self.store.records()) + running >= effort.max_trials:
             return f"the limit of {effort.max_trials} trials"
-        if effort.max_seconds is not None and self._before_s + self.seconds >= effort.max_seconds:
+        if effort.max_seconds is not None and self.before_s + self.seconds >= effort.max_seconds:
             return f"the limit of {effort.max_seconds:g} s"
         return ""
-
-
-def _refuse_to_go_on(done: Conducted) -> None:
-    if done.outcome.stopped_by is StopReason.INTERRUPT:
-        raise Interrupted("stopped by the user")
-    if not done.outcome.cleanup.gone:
-        survivors = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.outcome.cleanup.survivors)
-        raise CleanupError(f"a trial left processes that cannot be ended: {survivors}")

@@ -40,7 +40,6 @@ from harness.store.run_store import read_evidence
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.core.boundary import Boundary
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point
     from harness.core.ports import CellRequest, Screen
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 
 ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
 """What is bad where no failure in particular is sought."""
-
 
 LOOK_AHEAD = 256
 """Questions of a list among which the widest is sought."""
@@ -133,7 +131,9 @@ class Campaign:
             self._replay()
             self.earlier = self._look_back()
             self._search()
-            ended = self.surprise or (BUDGET_USED_UP if self._unfinished() else "answered")
+            ended = self.surprise
+            if not ended:
+                ended = BUDGET_USED_UP if self.search.stopped or self.search.ask() is not None else "answered"
         except (Interrupted, KeyboardInterrupt):
             ended = "interrupted"
         answer = self.conclude()
@@ -167,17 +167,14 @@ class Campaign:
         if self.spec.task is Task.CELLS:
             return answer
         if answer.boundary is not None:
-            answer = replace(answer, boundary=self._with_controls(answer.boundary, records))
+            axis = self.spec.line
+            fits = fits_along(records, axis=axis)
+            fitted = replace(answer.boundary, fit=scaling_of(records, axis=axis), fits=fits)
+            answer = replace(answer, boundary=with_controls(fitted, self.spec, records))
         commands = own_commands(self.spec, answer, records) if self.matrix.command else ()
         may_set = bool(self.matrix.command) and not self.spec.file
         others = not_followed(records, space=space, causes=answer.causes, may_set=may_set)
         return replace(answer, notes=(*answer.notes, *others), commands=commands)
-
-    def _with_controls(self, boundary: Boundary, records: Sequence[TrialRecord]) -> Boundary:
-        """``boundary`` with how time and memory grow along its axis, and with what its controls showed."""
-        axis = self.spec.line
-        fitted = replace(boundary, fit=scaling_of(records, axis=axis), fits=fits_along(records, axis=axis))
-        return with_controls(fitted, self.spec, records)
 
     def _counted_records(self) -> tuple[TrialRecord, ...]:
         """Every trial that counts here: those of earlier runs, then those of this one."""
@@ -239,7 +236,7 @@ class Campaign:
                 if self.lanes.busy:
                     record, lease = self.lanes.finish_one()
                     self.queue.release(lease)
-                    self._learn(self._take_in(record))
+                    self._learn(record)
         finally:
             self.lanes.close()
 
@@ -280,11 +277,6 @@ class Campaign:
             request = once_more(answer, records)
         return () if request is None else (request,)
 
-    def _take_in(self, record: TrialRecord) -> TrialRecord:
-        self._remember(record, self.store.read_evidence(record.trial.key))
-        self.starts.note(record)
-        return record
-
     def _planned(self, request: CellRequest) -> Trial | None:
         """The trial for ``request``; None when it cannot be run, or would not end within its limit even if healthy."""
         try:
@@ -316,6 +308,8 @@ class Campaign:
         self.hearing.hear(override)
 
     def _learn(self, record: TrialRecord) -> None:
+        self._remember(record, self.store.read_evidence(record.trial.key))
+        self.starts.note(record)
         if self.hearing.hear(record) and self.spec.fail_fast and self.spec.task is Task.CELLS:
             self._look_for_surprise(record.trial.point)
 
@@ -356,6 +350,3 @@ class Campaign:
         if most is not None and self._gpu_seconds() >= most:
             return f"the limit of {most:g} GPU-seconds"
         return self.attempts.spent(self.matrix.effort, running=self.lanes.busy)
-
-    def _unfinished(self) -> bool:
-        return bool(self.search.stopped) or self.search.ask() is not None

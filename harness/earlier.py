@@ -51,7 +51,7 @@ def earlier_trials(
     counted: dict[str, TrialRecord] = {}
     passed: list[TrialRecord] = []
     others = 0
-    for record, is_alike in _trials(run_dir, machine, is_akin=lambda other: _shaped(other) == _shaped(question)):
+    for record, is_alike in _trials(run_dir, machine, question):
         now = like(record)
         if now is None or not _same_cell(now, record.trial):
             continue
@@ -61,7 +61,8 @@ def earlier_trials(
         if limits_set(now.budget) != limits_set(record.trial.budget):
             continue
         if same_machine and now.code == record.trial.code:
-            _count(counted, record)
+            counted.pop(record.trial.key, None)  # of two under one key, as after --fresh, the later one counts
+            counted[record.trial.key] = record
         else:
             others += 1
     return Earlier(counted=tuple(counted.values()), others=others, passed=tuple(passed))
@@ -85,17 +86,9 @@ def _of_earlier(number: int) -> str:
     return f"{number} trial{'' if number == 1 else 's'} of earlier runs"
 
 
-def _count(counted: dict[str, TrialRecord], record: TrialRecord) -> None:
-    """Of two trials under one key, as after --fresh, the later one counts."""
-    counted.pop(record.trial.key, None)
-    counted[record.trial.key] = record
-
-
-def _trials(
-    run_dir: Path, machine: Machine, *, is_akin: Callable[[CampaignSpec], bool]
-) -> Iterator[tuple[TrialRecord, bool]]:
+def _trials(run_dir: Path, machine: Machine, question: CampaignSpec) -> Iterator[tuple[TrialRecord, bool]]:
     """Every telling trial of the newest akin runs, oldest first, and whether it had the same variables as now."""
-    for history in _readable(reversed(_runs(run_dir, is_akin))):
+    for history in _readable(reversed(_runs(run_dir, question))):
         is_alike = history.identity.machine.environment == machine.environment
         for record in history.records():
             if record.verdict.kind in TELLING:
@@ -108,20 +101,15 @@ def _readable(folders: Iterable[Path]) -> Iterator[History]:
             yield History.read(folder)
 
 
-def _runs(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> list[Path]:
+def _runs(run_dir: Path, question: CampaignSpec) -> list[Path]:
     """The newest akin runs, newest first; their questions alone are read for that."""
     folders: list[Path] = []
     for folder in sorted((path.parent for path in run_dir.parent.glob("*/journal.jsonl")), reverse=True):
-        if folder != run_dir and len(folders) < MOST_RUNS and _asks(folder, is_akin):
-            folders.append(folder)
+        if folder != run_dir and len(folders) < MOST_RUNS:
+            with suppress(StoreError):
+                if _shaped(read_question(folder)) == _shaped(question):
+                    folders.append(folder)
     return folders
-
-
-def _asks(run_dir: Path, is_akin: Callable[[CampaignSpec], bool]) -> bool:
-    try:
-        return is_akin(read_question(run_dir))
-    except StoreError:
-        return False
 
 
 def _shaped(question: CampaignSpec) -> tuple[object, ...]:

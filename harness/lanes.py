@@ -27,16 +27,8 @@ if TYPE_CHECKING:
     from harness.launch.claims import Claims
     from harness.plan.leases import Lease
 
-
 LOOKS, BETWEEN_LOOKS_S = 3, 1.0
 """How often a GPU is looked at before somebody on it is called a stranger."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """News of a running trial."""
-
-    facts: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +53,18 @@ class Lanes:
         *,
         attempts: Attempts,
         parts: Sequence[Parts],
-        gpus: Sequence[str] = (),
-        claims: Claims | None = None,
-        neighbours: Neighbours | None = None,
-        label: Callable[[Begun], str] = lambda begun: str(begun.trial.point),
+        gpus: Sequence[str],
+        claims: Claims | None,
+        label: Callable[[Begun], str],
     ) -> None:
         self.attempts = attempts
         self.gpus = tuple(gpus)
         self.claims = claims
-        self.neighbours = neighbours or Neighbours()
+        self.neighbours = Neighbours()
         self.label = label
-        self.most = len(parts)
         self._free = list(parts)
         self._pool = ThreadPoolExecutor(max_workers=len(parts)) if len(parts) > 1 else None
-        self._events: SimpleQueue[_Note | tuple[Running, Future[Conducted] | Conducted]] = SimpleQueue()
+        self._events: SimpleQueue[Mapping[str, object] | tuple[Running, Future[Conducted] | Conducted]] = SimpleQueue()
         self._running: list[Running] = []
 
     @property
@@ -124,8 +114,8 @@ class Lanes:
             Interrupted: the user stopped it.
             CleanupError: a process of it could not be ended.
         """
-        while isinstance(event := self._events.get(), _Note):
-            self.attempts.screen.watched(event.facts)
+        while not isinstance(event := self._events.get(), tuple):
+            self.attempts.screen.watched(event)
         running, done = event
         self._running.remove(running)
         running.claim.release()
@@ -146,7 +136,13 @@ class Lanes:
     def _conduct(self, begun: Begun, parts: Parts, gpus: Sequence[str]) -> Conducted:
         before = self._strangers(gpus, parts)
         if before:
-            return _not_begun(begun, parts, why=f"before it began there was {before}")
+            why = f"before it began there was {before}"
+            return Conducted(
+                outcome=Outcome(ending=Ending.NEVER_STARTED, why=why),
+                evidence=Evidence(steps_wanted=steps_wanted(begun.trial)),
+                verdict=_contaminated(why),
+                started_at=parts.clock.wall(),
+            )
         watched = self.attempts.screen.watched if self._pool is None else self._news_of(begun)
         done = self.attempts.conduct(begun, parts=parts, watched=watched)
         after = self._strangers(gpus, parts)
@@ -168,18 +164,9 @@ class Lanes:
 
         def tell(facts: Mapping[str, object]) -> None:
             if facts.get("note"):
-                self._events.put(_Note({"note": f"{name}: {facts['note']}"}))
+                self._events.put({"note": f"{name}: {facts['note']}"})
 
         return tell
-
-
-def _not_begun(begun: Begun, parts: Parts, *, why: str) -> Conducted:
-    return Conducted(
-        outcome=Outcome(ending=Ending.NEVER_STARTED, why=why),
-        evidence=Evidence(steps_wanted=steps_wanted(begun.trial)),
-        verdict=_contaminated(why),
-        started_at=parts.clock.wall(),
-    )
 
 
 def _contaminated(why: str) -> Verdict:

@@ -30,6 +30,7 @@ def installed(name: str) -> str | None:
 def describe() -> Machine:
     """This machine. No host name, no user name, no addresses."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    variables = inherited()  # hashed, since a value may name a user or a host
     return Machine(
         python=platform.python_version(),
         torch=installed("torch") or "not installed",
@@ -40,21 +41,15 @@ def describe() -> Machine:
         memory_bytes=memory,
         gpus=_gpus(),
         packages=tuple((name, version) for name in PACKAGES if (version := installed(name))),
-        environment=_environment(),
+        environment=hashlib.sha256(json.dumps(variables).encode()).hexdigest()[:12] if variables else "",
     )
-
-
-def _environment() -> str:
-    # A hash, since a value may name a user or a host.
-    variables = inherited()
-    return hashlib.sha256(json.dumps(variables).encode()).hexdigest()[:12] if variables else ""
 
 
 def code_fingerprint() -> str:
     """Version and content hash of the two packages as installed, with the commit when they run from a checkout."""
     digest = hashlib.sha256()
-    root = Path(harness.__file__).parent
-    for package in (root, _patient(root)):
+    root, patient = Path(harness.__file__).parent, find_spec("nsa")
+    for package in (root, Path(patient.origin).parent if patient and patient.origin else root):
         for file in sorted(package.rglob("*.py")):
             digest.update(str(file.relative_to(package.parent)).encode())
             digest.update(file.read_bytes())
@@ -63,26 +58,19 @@ def code_fingerprint() -> str:
     return f"{text} ({commit})" if commit else text
 
 
-def _patient(root: Path) -> Path:
-    spec = find_spec("nsa")
-    return Path(spec.origin).parent if spec and spec.origin else root
-
-
 def _commit(checkout: Path) -> str | None:
     if not (checkout / ".git").exists():
         return None
+
+    def git(*argv: str) -> str:
+        command = ["git", "-C", str(checkout), *argv]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(
-            ["git", "-C", str(checkout), "rev-parse", "--short=12", "HEAD"],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
-        dirty = subprocess.run(
-            ["git", "-C", str(checkout), "status", "--porcelain", "--", "nsa", "harness"],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
+        head, dirty = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "--", "nsa", "harness")
     except (OSError, subprocess.SubprocessError):
         return None
-    return head.stdout.strip() + (" with uncommitted changes" if dirty.stdout.strip() else "")
+    return f"{head} with uncommitted changes" if dirty else head
 
 
 def _cpu_name() -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from harness.conduct import Parts
     from harness.core.campaign import CampaignSpec
-    from harness.core.invocation import Invocation
     from harness.core.point import Point
     from harness.core.ports import Clock, Screen
     from harness.core.record import Run, TrialRecord
@@ -102,7 +101,9 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         asked.update(shard.question.cells)
     cells = _in_order(first.question, asked)
     records = _in_one_row(shards, cells)
-    whole = _invocation(first.identity.invocation)
+    whole = first.identity.invocation
+    if whole is not None:  # the command of a shard, without what made it one
+        whole = whole.without("--shard").without("--gpus").without("--runs")
     with RunStore.create(
         runs,
         spec=replace(first.question, cells=cells),
@@ -141,13 +142,6 @@ def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple
             if other is not shard:
                 raise SpecError(f"{other.run_dir} and {shard.run_dir} have the same trial; leave one of them out")
     return sorted(rows.values(), key=lambda row: (row[1].trial.repeat, place[row[1].trial.point]))
-
-
-def _invocation(of_shard: Invocation | None) -> Invocation | None:
-    """The command of a shard without what made it one."""
-    if of_shard is None:
-        return None
-    return of_shard.without("--shard").without("--gpus").without("--runs")
 
 
 def missing(shards: Sequence[History]) -> list[str]:

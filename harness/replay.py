@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.core.campaign import Override
 from harness.core.codec import from_json
@@ -77,11 +77,18 @@ def replay(run_dir: Path) -> Replayed:
                 question = question.within(from_json(Allowance, line.data["allowance"]))
                 hearing = _anew(played, question)
             case "decision":
-                played.steps.append(_step(line.number, line.data, played.search))
-            case "record" | "reuse" | "said":
-                fact = _fact(line.event, line.data)
-                played.facts.append(fact)
-                hearing.hear(fact)
+                step = ReplayedDecision(
+                    line=line.number,
+                    cell=from_json(Point, line.data["cell"]),
+                    role=str(line.data["role"]),
+                    reason=str(line.data["reason"]),
+                    now=played.search.ready(AT_ONCE),
+                )
+                played.steps.append(step)
+            case "said":
+                _take(from_json(Override, line.data), played, hearing)
+            case "record" | "reuse":
+                _take(from_json(TrialRecord, line.data["record"]), played, hearing)
             case "undo":
                 played.facts = played.facts[: -int(line.data["count"])]
                 hearing = _anew(played, question)
@@ -118,15 +125,6 @@ def hearing_of(question: CampaignSpec) -> Hearing:
     return Hearing(strategy_of(question), infra_retries=question.matrix.infra_retries)
 
 
-def _fact(event: str, data: dict[str, Any]) -> TrialRecord | Override:
-    return from_json(Override, data) if event == "said" else from_json(TrialRecord, data["record"])
-
-
-def _step(line: int, data: dict[str, Any], search: Search) -> ReplayedDecision:
-    return ReplayedDecision(
-        line=line,
-        cell=from_json(Point, data["cell"]),
-        role=str(data["role"]),
-        reason=str(data["reason"]),
-        now=search.ready(AT_ONCE),
-    )
+def _take(fact: TrialRecord | Override, played: Replayed, hearing: Hearing) -> None:
+    played.facts.append(fact)
+    hearing.hear(fact)

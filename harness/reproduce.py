@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -53,10 +54,8 @@ class ScriptTrials:
     sentence: str
 
 
-def reproduce(
-    run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock, tries: int = TRIES
-) -> ScriptTrials:
-    """Write ``repro.py`` for the trial that the report is about, run it ``tries`` times, and keep how that went.
+def reproduce(run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock) -> ScriptTrials:
+    """Write ``repro.py`` for the trial that the report is about, run it TRIES times, and keep how that went.
 
     Raises:
         SpecError: no trial failed, or the failing one was not a run of our own trainer.
@@ -75,7 +74,7 @@ def reproduce(
     ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}") if world > 1 else ()
     argv = (python, "-P", *ranks, str(path.absolute()))
     ended: list[Try] = []
-    for number in range(1, tries + 1):
+    for number in range(1, TRIES + 1):
         output, code = _run(argv, env=env, limit_s=limit_s + 60, clock=clock, log=run_dir / f"repro-{number}.txt")
         ended.append(symptom.judge(output, code))
     matches = sum(one.is_it for one in ended)
@@ -84,9 +83,9 @@ def reproduce(
         command=shell,
         expected=symptom.sentence,
         shown=matches,
-        tries=tries,
+        tries=TRIES,
         ended=tuple(map(str, ended)),
-        sentence=f"reproduced {matches}/{tries} outside the harness: {' '.join(shell)} {symptom.sentence}.",
+        sentence=f"reproduced {matches}/{TRIES} outside the harness: {' '.join(shell)} {symptom.sentence}.",
     )
     write_atomic(layout.repro(run_dir, "json"), json.dumps(asdict(tried), indent=1) + "\n")
     return tried
@@ -262,17 +261,11 @@ def _run(
                 clock.sleep(0.05)
             code = process.poll()
         finally:
-            _end(process)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in that group
+                process.wait()
         out.seek(0)
         return out.read(), code
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in that group
-    except ProcessLookupError:
-        return
-    process.wait()
 
 
 def _moving_at_the_end(output: str) -> bool:

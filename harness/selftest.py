@@ -7,7 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,7 @@ class JudgedSpecimen:
     score: Score
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class SelfTest:
     """Runs specimens under the same launch, watch and rules as a search.
 
@@ -76,27 +77,18 @@ class SelfTest:
     by the default limits, with nothing learned beforehand and none that its specimen declares.
     """
 
-    def __init__(
-        self,
-        *,
-        directory: Path,
-        parts: Mapping[Needs, Parts],
-        code: str,
-        machine: str,
-        seed: int,
-        interrupted: Callable[[], bool],
-        note: Callable[[str], None] = lambda _: None,
-        blind: bool = False,
-    ) -> None:
-        self.directory = directory
-        self.parts = {need: one_start_at_a_time(part) for need, part in parts.items()}
-        self.code = code
-        self.machine = machine
-        self.seed = seed
-        self.interrupted = interrupted
-        self.note = note
-        self.blind = blind
-        self.healthy: dict[str, list[TrialRecord]] = {}
+    directory: Path
+    parts: Mapping[Needs, Parts]
+    code: str
+    machine: str
+    seed: int
+    interrupted: Callable[[], bool]
+    note: Callable[[str], None]
+    blind: bool
+    healthy: dict[str, list[TrialRecord]] = field(default_factory=dict[str, "list[TrialRecord]"])
+
+    def __post_init__(self) -> None:
+        self.parts = {need: replace(row, executor=_OneAtATime(row.executor)) for need, row in self.parts.items()}
 
     def rows(self, names: Sequence[str], *, rounds: int, jobs: int = 1) -> Iterator[JudgedSpecimen]:
         """Judge each specimen once a round, ``jobs`` at a time, as they finish; ends early when interrupted."""
@@ -192,13 +184,8 @@ def busy_cores(count: int) -> Generator[None]:
             hog.wait()
 
 
-def one_start_at_a_time(parts: Parts) -> Parts:
-    """``parts`` whose executor may be used from several threads."""
-    return replace(parts, executor=_OneAtATime(parts.executor))
-
-
 class _OneAtATime:
-    """An executor that starts one trial after the other, whoever asks; what it started is each asker's own."""
+    """An executor for several threads: it starts one trial after the other; what it started is each asker's own."""
 
     def __init__(self, executor: Executor) -> None:
         self.name = executor.name

@@ -23,7 +23,6 @@ PREFIXES = ("CUDA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH_", "PYTORCH_", "TRITON
 OWN_PREFIX = "NSA_HARNESS_"
 """Our own variables; any other ``NSA_*`` belongs to the patient and is read by ``nsa.env``."""
 
-
 MARK = "NSA_HARNESS_RUN"
 """Carried by every process of one command's trials, so that what it leaves behind can be told from anybody else's."""
 

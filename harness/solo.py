@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.attempts import Attempts, Interrupted
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 WHOLE = Space(factors=())
 """The space of a program that is run as it is: one cell."""
-
 
 TARGET, FOREIGN = "command", "foreign"
 
@@ -77,56 +76,48 @@ def foreign_trial(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Solo:
     """Runs the program of ``store``'s question with ``config``; ``point`` names its values for a reader."""
 
-    def __init__(
-        self,
-        *,
-        store: RunStore,
-        parts: Parts,
-        screen: Screen,
-        interrupted: Callable[[], bool],
-        config: Mapping[str, object],
-        point: Point,
-        env: Sequence[tuple[str, str]] = (),
-        until_fail: bool = False,
-    ) -> None:
-        self.store, self.config, self.point, self.env = store, config, point, tuple(env)
-        self.until_fail = until_fail
-        self.matrix = store.spec.matrix
-        self.attempts = Attempts(
-            store=store,
-            parts=parts,
-            screen=screen,
-            interrupted=interrupted,
+    store: RunStore
+    parts: Parts
+    screen: Screen
+    interrupted: Callable[[], bool]
+    config: Mapping[str, object]
+    point: Point
+    env: tuple[tuple[str, str], ...]
+    until_fail: bool
+
+    def run(self) -> None:
+        """Run it as often as asked, until it fails or never starts."""
+        ended, starts, passes = "answered", Starts(), self.store.spec.matrix.passes
+        attempts = Attempts(
+            store=self.store,
+            parts=self.parts,
+            screen=self.screen,
+            interrupted=self.interrupted,
             answer=lambda verdict, _: _answer(verdict),
             examine=True,
         )
-
-    def run(self) -> str:
-        """Run it as often as asked, until it fails or never starts; how it ended: ``answered`` or ``interrupted``."""
-        ended, starts = "answered", Starts()
         try:
-            for repeat in range(self.matrix.passes):
+            for repeat in range(passes):
                 trial = self.trial(repeat)
                 if starts.why_not(trial):
                     break
-                record = self.attempts.run(trial, reason=f"run {repeat + 1} of {self.matrix.passes}")
+                record = attempts.run(trial, reason=f"run {repeat + 1} of {passes}")
                 starts.note(record)
                 if self.until_fail and _answer(record.verdict) is Answer.BAD:
                     break
         except (Interrupted, KeyboardInterrupt):
             ended = "interrupted"
-        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=CampaignAnswer())
-        return ended
+        self.store.add_end(why=ended, seconds=attempts.seconds, answer=CampaignAnswer())
 
     def trial(self, repeat: int) -> Trial:
         """The trial of one run, with limits from those before it that passed."""
-        prediction = predict_again(self.store.records())
-        success = self.matrix.success
+        prediction, matrix = predict_again(self.store.records()), self.store.spec.matrix
         return Trial(
-            target=self.matrix.target,
+            target=matrix.target,
             point=self.point,
             repeat=repeat,
             role="search",
@@ -135,9 +126,9 @@ class Solo:
             code=self.store.identity.code,
             machine=self.store.identity.machine.fingerprint,
             env=self.env,
-            budget=limits_of(self.matrix.limits, prediction),
+            budget=limits_of(matrix.limits, prediction),
             prediction=prediction,
-            success=None if success == Success() else success,
+            success=None if matrix.success == Success() else matrix.success,
         )
 
 

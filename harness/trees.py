@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ LIMIT_S = 120.0
 """How long git may take for one worktree."""
 
 
+@dataclass(eq=False, slots=True, kw_only=True)
 class Worktrees:
     """The commits of ``repository`` as folders below ``folder``.
 
@@ -28,12 +30,11 @@ class Worktrees:
     is now, and nothing else: it is meant for PYTHONPATH, and an old commit's harness must not judge its own trial.
     """
 
-    def __init__(self, *, repository: Path, folder: Path, package: str | None = None) -> None:
-        self.repository = repository
-        self.folder = folder
-        self.package = package
-        self._trees: dict[str | None, ProgramTree | None] = {}
-        self._names: dict[str, str] = {}
+    repository: Path
+    folder: Path
+    package: str | None = None
+    trees: dict[str | None, ProgramTree | None] = field(default_factory=dict["str | None", "ProgramTree | None"])
+    names: dict[str, str] = field(default_factory=dict[str, str])
 
     def at(self, commit: str | None) -> ProgramTree | None:
         """The tree of ``commit``, made when it is asked for first.
@@ -41,15 +42,15 @@ class Worktrees:
         Raises:
             SpecError: git knows no such commit, or cannot make the worktree.
         """
-        if commit not in self._trees:
-            self._trees[commit] = self._make(commit)
-        return self._trees[commit]
+        if commit not in self.trees:
+            self.trees[commit] = self._make(commit)
+        return self.trees[commit]
 
     def full_name(self, commit: str) -> str:
         """The whole name of ``commit``; SpecError when git knows none."""
-        if commit not in self._names:
-            self._names[commit] = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
-        return self._names[commit]
+        if commit not in self.names:
+            self.names[commit] = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
+        return self.names[commit]
 
     def close(self) -> None:
         """Take the worktrees of the run out of the repository's list again."""

@@ -307,7 +307,7 @@ def _part(task: TrialPart, outcome: Outcome, evidence: Evidence) -> dict[str, An
 def packed(folder: Path) -> str:
     """The plain files of a trial's folder as a compressed archive in base64, the small ones first."""
     files: list[tuple[int, Path]] = []
-    for path in sorted(folder.rglob("*")):
+    for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             size = path.stat().st_size
             files.append((size, path))

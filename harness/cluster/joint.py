@@ -8,7 +8,7 @@ import secrets
 import tarfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -89,11 +89,14 @@ def _news(evidence: Evidence) -> object:
     return evidence.last, [facts.rank for facts in evidence.ranks if facts.exit is not None]
 
 
+@dataclass(frozen=True, slots=True)
 class Crew:
     """Runs trials on the nodes of ``head``, ``nodes`` of them for each; started by ``executor`` there."""
 
-    def __init__(self, head: Head, *, executor: str, nodes: int, clock: Clock) -> None:
-        self.head, self.executor, self.nodes, self.clock = head, executor, nodes, clock
+    head: Head
+    executor: str
+    nodes: int
+    clock: Clock
 
     def conduct(
         self,
@@ -106,7 +109,8 @@ class Crew:
         examine: bool,
     ) -> tuple[Outcome, Evidence, str]:
         """See :class:`harness.core.ports.Elsewhere`."""
-        members = self.head.take(self._node_count(trial), interrupted=interrupted)
+        most = world_of(trial.config) if trial.target == "nsa" else self.nodes  # no more nodes than ranks
+        members = self.head.take(min(self.nodes, most), interrupted=interrupted)
         if members is None:
             outcome = Outcome(
                 ending=Ending.NEVER_STARTED, stopped_by=StopReason.INTERRUPT, why="the user asked to stop"
@@ -121,49 +125,43 @@ class Crew:
         finally:
             self.head.give(members)
 
-    def _node_count(self, trial: Trial) -> int:
-        """Of our own trainer no more nodes than it has ranks."""
-        if trial.target != "nsa":
-            return self.nodes
-        return max(min(self.nodes, world_of(trial.config)), 1)
 
-
+@dataclass(eq=False, slots=True)
 class Joint:
     """One trial. ``members`` are its nodes, in the order of their ranks."""
 
-    def __init__(
-        self,
-        trial: Trial,
-        members: list[AgentLink],
-        *,
-        trial_dir: Path,
-        executor: str,
-        env: Mapping[str, str],
-        watched: Watched | None,
-        interrupted: Callable[[], bool],
-        examine: bool,
-        clock: Clock,
-    ) -> None:
-        self.trial, self.trial_dir, self.executor, self.env = trial, trial_dir, executor, env
-        self.watched, self.interrupted, self.examine, self.clock = watched, interrupted, examine, clock
-        self.id = secrets.token_hex(8)
-        self.inbox: SimpleQueue[tuple[AgentLink, dict[str, Any]]] = SimpleQueue()
-        self.parts: dict[AgentLink, Part] = {}
+    trial: Trial
+    members: InitVar[list[AgentLink]]
+    trial_dir: Path
+    executor: str
+    env: Mapping[str, str]
+    watched: Watched | None
+    interrupted: Callable[[], bool]
+    examine: bool
+    clock: Clock
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    inbox: SimpleQueue[tuple[AgentLink, dict[str, Any]]] = field(
+        default_factory=SimpleQueue[tuple["AgentLink", dict[str, Any]]]
+    )
+    parts: dict[AgentLink, Part] = field(default_factory=dict["AgentLink", Part])
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    created_s: float = field(default_factory=time.monotonic)
+    began_s: float | None = None
+    looked_s: float = 0.0
+    marked_s: float = 0.0
+    failed_s: float | None = None
+    ended_s: float | None = None
+    reason: StopReason | None = None
+    why: str = ""
+    lost: str = ""
+    is_news: bool = False
+    is_interrupted: bool = False
+    gets_on: bool = False
+
+    def __post_init__(self, members: list[AgentLink]) -> None:
         for number, member in enumerate(members):
             member.inbox = self.inbox
             self.parts[member] = Part(member=member, node=replace(member.node, number=number))
-        self.began_s: float | None = None
-        self.created_s = time.monotonic()
-        self.looked_s = self.marked_s = 0.0
-        self.is_news = False
-        self.ended_s: float | None = None
-        self.reason: StopReason | None = None
-        self.why = ""
-        self.lost = ""
-        self.is_interrupted = False
-        self.gets_on = False
-        self.failed_s: float | None = None
-        self.facts: Mapping[str, Any] = {}
 
     @property
     def several(self) -> bool:
@@ -405,17 +403,13 @@ class Joint:
                 removed=cleanup.removed + one.cleanup.removed,
                 kept=cleanup.kept + one.cleanup.kept,
             )
-        if self.reason is not None:
-            ending, exit_ = Ending.STOPPED_BY_US, None
-        elif self.lost:
-            ending = Ending.NEVER_STARTED if self.began_s is None else Ending.EXITED
-            exit_ = None
-        else:
+        if self.reason is None and not self.lost:
             return replace(_worst(rows), duration_s=lasted_s(rows), cleanup=cleanup), evidence
-        outcome = Outcome(
-            ending=ending, exit=exit_, stopped_by=self.reason, duration_s=lasted_s(rows), cleanup=cleanup,
-            why=self.lost or self.why,
-        )  # fmt: skip
+        ending = Ending.STOPPED_BY_US
+        if self.reason is None:
+            ending = Ending.NEVER_STARTED if self.began_s is None else Ending.EXITED
+        why = self.lost or self.why
+        outcome = Outcome(ending=ending, stopped_by=self.reason, duration_s=lasted_s(rows), cleanup=cleanup, why=why)
         return outcome, evidence
 
 

@@ -14,6 +14,7 @@ from harness.core.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
+    from contextlib import AbstractContextManager
 
     from harness.core.ports import Engine
 
@@ -54,16 +55,14 @@ class On:
 HERE = On()
 
 
-@contextmanager
-def placed(on: On, *, note: Callable[[str], None]) -> Generator[Head]:
+def placed(on: On, *, note: Callable[[str], None]) -> AbstractContextManager[Head]:
     """A head whose agents an engine was asked to start; all of them are gone when the block is left.
 
     Raises:
         LaunchError: the engine cannot be had, or refuses.
     """
     name, _, where = on.engine.partition(":")
-    with agents(ENGINES.load(name)(where=where, resources=on.resources), nodes=on.nodes, note=note) as head:
-        yield head
+    return agents(ENGINES.load(name)(where=where, resources=on.resources), nodes=on.nodes, note=note)
 
 
 @contextmanager

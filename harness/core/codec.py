@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import importlib
 import types
 import typing
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from harness.core.errors import JournalError, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SCHEMA = 1
 """Version written into every file; raise it when an old reader would misread a new file."""
 
 T = TypeVar("T")
 
-Turn: TypeAlias = "Callable[[Any], Any]"
+Turn: TypeAlias = Callable[[Any], Any]
 """Turns one value into its JSON, or back."""
 
 RETIRED: dict[str, frozenset[str]] = {
@@ -33,18 +30,13 @@ RETIRED: dict[str, frozenset[str]] = {
 }
 """Fields that older versions wrote and that mean nothing any more, by class: they are read and dropped."""
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-
-_CORE = (
-    "boundary", "campaign", "cause", "devices", "evidence", "matrix", "node", "outcome", "point", "record", "space",
-    "spec", "trial", "verdict",
-)  # fmt: skip
-"""The modules whose dataclasses are written."""
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types whose values are JSON already."""
 
 
 def to_json(value: Any) -> Any:
     """``value`` as JSON-ready data: dataclasses become objects, tuples arrays, enums their value."""
-    return value if type(value) in _PLAIN else _encoder(value.__class__)(value)
+    return value if type(value) in PLAIN else _encoder(value.__class__)(value)
 
 
 def from_json(cls: type[T], data: Any) -> T:
@@ -77,7 +69,7 @@ def _encoder(cls: type) -> Turn:
     if issubclass(cls, dt.date):
         return lambda value: value.isoformat()
     if issubclass(cls, list | tuple | frozenset):
-        return lambda value: [item if type(item) in _PLAIN else to_json(item) for item in value]
+        return lambda value: [item if type(item) in PLAIN else to_json(item) for item in value]
     if issubclass(cls, dict):
         return lambda value: {str(key): to_json(item) for key, item in value.items()}
     return lambda value: value
@@ -94,7 +86,7 @@ def _object_of(names: tuple[str, ...]) -> Turn:
 
     def encode(value: Any) -> dict[str, Any]:
         pairs = zip(names, values(value), strict=True)
-        return {name: item if type(item) in _PLAIN else to_json(item) for name, item in pairs}
+        return {name: item if type(item) in PLAIN else to_json(item) for name, item in pairs}
 
     return encode
 
@@ -199,7 +191,7 @@ def _union_of(args: tuple[Any, ...]) -> Turn | None:
             arrays.append(decoder(arg))
         elif isinstance(arg, type) and issubclass(arg, Enum | dt.date):
             words.append(decoder(arg))
-    plain = {typing.get_origin(arg) or arg for arg in args} & {*_PLAIN, dict}
+    plain = {typing.get_origin(arg) or arg for arg in args} & {*PLAIN, dict}
     is_float = float in args and int not in args
     is_open = Any in args or object in args
 
@@ -253,9 +245,7 @@ def _dataclass_of(cls: type[Any]) -> Turn:
 
 @cache
 def hints(cls: type) -> dict[str, Any]:
-    """The types of a core dataclass's fields."""
-    # The core modules name each other under TYPE_CHECKING; resolve against all of them.
-    names: dict[str, Any] = {}
-    for module in _CORE:
-        names.update(vars(importlib.import_module(f"harness.core.{module}")))
-    return typing.get_type_hints(cls, localns=names)
+    """The types of a dataclass's fields; its module may import those of evidence for the type checker alone."""
+    from harness.core import evidence
+
+    return typing.get_type_hints(cls, localns=vars(evidence))

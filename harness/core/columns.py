@@ -16,18 +16,14 @@ import sys
 import types
 import typing
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from harness.core.codec import WrongError, decoder, hints, to_json
+from harness.core.codec import PLAIN, WrongError, decoder, hints, to_json
 from harness.core.errors import JournalError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
 T = TypeVar("T")
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class _Field(NamedTuple):
@@ -56,7 +52,7 @@ def to_columns(value: Any, *, change: Callable[[str, Any], Any] = lambda _, item
         for name, part, many, _, _ in _fields(item.__class__):
             content = getattr(item, name)
             if part is None:
-                row.append(change(name, content if type(content) in _PLAIN else to_json(content)))
+                row.append(change(name, content if type(content) in PLAIN else to_json(content)))
             elif many:
                 row.append(list(map(put, content)))
             else:
@@ -120,7 +116,7 @@ def _fields(cls: type) -> tuple[_Field, ...]:
     for field in dataclasses.fields(cls):
         hint = hints(cls)[field.name]
         part, many = _part(hint)
-        rows.append(_Field(field.name, part, many, _choices(hint) & _PLAIN, decoder(hint)))
+        rows.append(_Field(field.name, part, many, _choices(hint) & PLAIN, decoder(hint)))
     return tuple(rows)
 
 

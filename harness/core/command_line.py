@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from harness.core.errors import CommandError
-from harness.core.point import word_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from harness.core.point import Value
+from harness.core.point import Value, word_of
 
 PYTHON = "python"
 """``{python}`` is the interpreter of the trial; no axis can be called so."""

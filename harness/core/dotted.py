@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from harness.core.point import Value
+from harness.core.point import Value
 
 
 def leaves(data: Any, prefix: str = "") -> dict[str, Any]:

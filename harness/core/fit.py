@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 FAR_RATIO = 4.0
 """Times the largest size measured, beyond which a line is said to be a lower bound only: it misses faster growth.
@@ -53,11 +50,11 @@ class FittedLine:
         """The fitted y at ``x``."""
         return self.intercept + self.slope * x
 
-    def slope_error(self, *, level: float = 0.95) -> float | None:
-        """Half the width of the two-sided interval of the slope; None when it cannot be told."""
+    def slope_error(self) -> float | None:
+        """Half the width of the two-sided 95 % interval of the slope; None when it cannot be told."""
         if self.scatter is None:
             return None
-        return student_t(level, self.n - 2) * self.scatter / math.sqrt(self.spread_x)
+        return student_t(0.95, self.n - 2) * self.scatter / math.sqrt(self.spread_x)
 
     def upper(self, x: float, *, level: float = 0.95) -> float | None:
         """The upper end of the two-sided prediction interval of one new y at ``x``; None when it cannot be told."""

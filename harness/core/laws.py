@@ -8,13 +8,10 @@ is that of all laws that the points do not rule out, and where those are too far
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from harness.core.fit import FAR_RATIO, student_t, times_beyond
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 LINE = "n"
 BETWEEN = {0.75: "n^0.75", 1.25: "n^1.25", 1.75: "n^1.75", 2.25: "n^2.25", 2.5: "n^2.5"}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from harness.core.errors import SpecError, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 Value: TypeAlias = int | float | str | bool | None
 

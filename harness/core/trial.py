@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.core.fit import at_least, how_far
 from harness.core.point import Point, Value, word_of
 from harness.core.success import Success
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NEVER_S = 30 * 86400.0
 """A limit of so many seconds is none."""

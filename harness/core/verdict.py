@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from harness.core.evidence import Evidence, EvidenceId
-    from harness.core.outcome import Outcome
-    from harness.core.trial import Trial
+from harness.core.evidence import Evidence, EvidenceId
+from harness.core.outcome import Outcome
+from harness.core.trial import Trial
 
 
 class Kind(StrEnum):
@@ -31,18 +28,14 @@ class Kind(StrEnum):
 FAILURES = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE})
 """Kinds that are a failure of the program itself. SLOW is not one: it would have got there."""
 
-
 BAD_KINDS = (Kind.HANG, Kind.CRASH, Kind.OOM, Kind.NONFINITE, Kind.SLOW, Kind.BELOW_TARGET)
 """Kinds that a search may be asked to count as failing, in the order in which they are listed."""
-
 
 NEVER_ENDED_WELL = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM})
 """Failures after which no program ends well: one that did, and merely missed a target, did not fail in this way."""
 
-
 COMPUTES = "computes"
 """The cause of an undecided trial whose variables were seen to change from sample to sample."""
-
 
 TOO_EARLY = "too-early"
 """The cause of an undecided job that will be a hang if nothing moves for some seconds more."""

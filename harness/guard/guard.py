@@ -137,7 +137,9 @@ class Guard:
             if job in self.over if job.slurm else not jobs.lives(job):
                 self._ended(job, vigil)
                 continue
-            vigil.pulse(now_s, self._pulse(job, now_s))
+            # Of a job on other nodes it is not known: it counts as one that computes.
+            used = {0: now_s} if job.slurm else jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc)
+            vigil.pulse(now_s, used)
             if vigil.is_due(now_s) and not vigil.stands(now_s, self._turns(job, vigil)):
                 self._look_into(job, vigil)
         self.ledger.flush()
@@ -164,10 +166,6 @@ class Guard:
                 self.families[job] = jobs.pids(job, proc=self.proc)
             elif not jobs.lives(job):
                 self.over.add(job)
-
-    def _pulse(self, job: Guarded, now_s: float) -> dict[int, float]:
-        """The CPU time of a job's processes. Of one on other nodes it is not known: it counts as one that computes."""
-        return {0: now_s} if job.slurm else jobs.cpu_s(self.families.get(job, [job.pid]), proc=self.proc)
 
     def _turns(self, job: Guarded, vigil: Vigil) -> int | None:
         """How often the job's threads have run, where that is of use: of other nodes it is not known."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import HarnessError
-from harness.guard.events import Collector, Marks
+from harness.guard.events import collect, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 EXTRA = "pip install 'nsa-harness[guard]'"
 FIRST_AGAIN_S, LONGEST_AGAIN_S = 10.0, 600.0
+HOST = "127.0.0.1"
 
 
 class ReceiverError(HarnessError):
@@ -35,19 +37,14 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A receiver by its apprise address, which may hold a secret: it is known by a fingerprint."""
+class Receiver:
+    """Somebody who is told: ``tell`` says whether the message was taken.
+
+    ``name`` is what names it in the ledger; since an address may hold a secret, it has a fingerprint of that.
+    """
 
     name: str
-    deliver: Callable[[str, str], bool]
-
-    def tell(self, message: Message) -> bool:
-        """Whether it has taken the message."""
-        return self.deliver(message.title, message.body)
-
-
-Receiver: TypeAlias = "Address | Collector | Marks"
-"""Somebody who is told; ``name`` is what names it in the ledger."""
+    tell: Callable[[Message], bool]
 
 
 def address(url: str) -> Receiver:
@@ -61,11 +58,11 @@ def address(url: str) -> Receiver:
     if scheme == "otlp":
         if not rest.startswith(("http://", "https://")):
             raise ReceiverError(f"--notify: otlp:{rest} is no address; write for example otlp:http://127.0.0.1:4318")
-        return Collector(name, rest)
+        return Receiver(name, partial(collect, rest))
     if scheme == "tensorboard":
         if find_spec("tensorboard") is None:
             raise ReceiverError("--notify tensorboard: needs tensorboard, which is not installed")
-        return Marks(name, Path(rest))
+        return Receiver(name, partial(mark, Path(rest)))
     try:
         import apprise
     except ImportError:
@@ -74,13 +71,13 @@ def address(url: str) -> Receiver:
     if not one.add(url):
         raise ReceiverError(f"--notify: apprise does not understand this {scheme} address")
 
-    def deliver(title: str, body: str) -> bool:
+    def deliver(message: Message) -> bool:
         try:
-            return bool(one.notify(title=title, body=body))
+            return bool(one.notify(title=message.title, body=message.body))
         except Exception:  # noqa: BLE001 - whatever a plug-in raises, the message was not taken
             return False
 
-    return Address(name, deliver)
+    return Receiver(name, deliver)
 
 
 @dataclass(slots=True)
@@ -103,9 +100,9 @@ class Delivery:
 
 
 class Metrics:
-    """What Prometheus reads at ``http://host:port/metrics``; without a port nothing is served."""
+    """What Prometheus reads at ``http://127.0.0.1:PORT/metrics``; without a port nothing is served."""
 
-    def __init__(self, *, host: str = "127.0.0.1", port: int | None = None) -> None:
+    def __init__(self, *, port: int | None = None) -> None:
         self._gauges: dict[str, Any] = {}
         if port is None:
             return
@@ -125,9 +122,9 @@ class Metrics:
         ):
             self._gauges[name] = prometheus.Gauge(f"nsa_harness_guard_{name}", text, registry=registry)
         try:
-            prometheus.start_http_server(port, addr=host, registry=registry)
+            prometheus.start_http_server(port, addr=HOST, registry=registry)
         except OSError as error:
-            raise ReceiverError(f"--metrics: cannot listen on {host}:{port}: {error.strerror}") from error
+            raise ReceiverError(f"--metrics: cannot listen on {HOST}:{port}: {error.strerror}") from error
 
     def set(self, **values: float) -> None:
         """Show these numbers from now on."""

@@ -21,14 +21,14 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.core.errors import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 AGAIN_S = 0.2
@@ -48,6 +48,11 @@ class Hold:
 
     names: tuple[str, ...]
     fds: list[int] = field(default_factory=list[int])
+
+    def taken(self, names: tuple[str, ...]) -> Hold:
+        """What this one has collected, as another's that calls it ``names``; this one has nothing afterwards."""
+        fds, self.fds = self.fds, []
+        return Hold(names, fds)
 
     def release(self) -> None:
         """Let others have it, whatever was forked meanwhile."""
@@ -72,8 +77,7 @@ class Claims:
     def try_gpus(self, n: int, *, among: Sequence[str]) -> Hold | None:
         """``n`` GPUs of ``among`` if they are free now and nobody else has been waiting for them."""
         keys = self._keys(n, among)
-        hold = Hold(())
-        with ExitStack() as turns, _released(hold):
+        with ExitStack() as turns, Hold(()) as hold:
             for key in sorted(keys):
                 fd = self._lock(f"turn-{key}")
                 if fd is None:
@@ -98,8 +102,7 @@ class Claims:
             Stopped: ``stop`` said so meanwhile.
         """
         keys = self._keys(n, among)
-        hold = Hold(())
-        with ExitStack() as turns, _released(hold):
+        with ExitStack() as turns, Hold(()) as hold:
             for key in sorted(keys):
                 while (fd := self._lock(f"turn-{key}")) is None:
                     self._wait(stop, waits, f"turn-{key}")
@@ -116,8 +119,7 @@ class Claims:
         Raises:
             LaunchError: no so many are free.
         """
-        hold = Hold(())
-        with _released(hold):
+        with Hold(()) as hold:
             begin = (os.getpid() * 97) % len(PORTS)
             for port in (*PORTS[begin:], *PORTS[:begin]):
                 if len(hold.names) == n:
@@ -129,7 +131,7 @@ class Claims:
                     hold.names = (*hold.names, str(port))
             if len(hold.names) < n:
                 raise LaunchError(f"{n} free ports were asked for, and {len(hold.names)} are free")
-            return Hold(hold.names, _descriptors(hold))
+            return hold.taken(hold.names)
 
     def holder(self, name: str) -> str:
         """Who holds the lock of that name, in words; empty when nobody can be named."""
@@ -157,7 +159,7 @@ class Claims:
                 hold.fds.append(fd)
         if len(hold.names) < n:
             return None
-        return Hold(tuple(name for key, name in keys.items() if key in hold.names), _descriptors(hold))
+        return hold.taken(tuple(name for key, name in keys.items() if key in hold.names))
 
     def _wait(self, stop: Callable[[], bool], waits: Callable[[str], None], name: str) -> None:
         if stop():
@@ -198,21 +200,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _descriptors(hold: Hold) -> list[int]:
-    """The descriptors of ``hold``, which has none afterwards."""
-    fds, hold.fds = hold.fds, []
-    return fds
-
-
-@contextmanager
-def _released(hold: Hold) -> Generator[None]:
-    """Gives back at the end what ``hold`` has collected and nobody took over."""
-    try:
-        yield
-    finally:
-        hold.release()
 
 
 def _ignore(who: str) -> None:

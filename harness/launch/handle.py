@@ -36,7 +36,6 @@ START_LIMIT_S = 30.0
 ANSWER_LIMIT_S = 5.0
 """How long a supervisor may take to answer."""
 
-
 DESCRIPTORS = ("supervisor", "guard", "worker")
 """Of which processes the supervisor's introduction brings a pidfd."""
 

@@ -55,7 +55,8 @@ class LocalExecutor:
             LaunchError: the program is missing or cannot be started.
             StoreError: the trial's folder cannot be written.
         """
-        self._collect()
+        # Taking the exit status of supervisors that have ended leaves no zombies of them.
+        self._running = [(handle, process) for handle, process in self._running if process.poll() is None]
         lay_out(command)
         token = secrets.token_hex(16)
         ours, theirs = socket.socketpair()
@@ -89,10 +90,6 @@ class LocalExecutor:
             process.wait()
         self._running.clear()
         self._log.close()
-
-    def _collect(self) -> None:
-        """Take the exit status of supervisors that have ended, so that they are no zombies."""
-        self._running = [(handle, process) for handle, process in self._running if process.poll() is None]
 
     def _complaint(self) -> str:
         self._log.seek(0)

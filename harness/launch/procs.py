@@ -21,7 +21,6 @@ TOKEN = "NSA_HARNESS_TRIAL"
 NO_TOKEN = "0" * 32
 """The same in a fork server: a place for the token, which every fork writes over with its own."""
 
-
 _KILL_ROUNDS = 100
 _ROUND_S = 0.02
 

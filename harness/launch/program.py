@@ -27,7 +27,9 @@ def why_not_startable(name: str, *, path: str | None, directory: str) -> str:
         reasons = [_why_not(place, name, directory) for place in there]
         return "" if "" in reasons else reasons[0]
     if Path(directory, name).is_file():
-        return f"{name} is not on PATH, but in this folder: start it with {_starter(name)}"
+        starter = STARTERS.get(Path(name).suffix)
+        how = f"{starter} {name}" if starter else f"./{name}"
+        return f"{name} is not on PATH, but in this folder: start it with {how}"
     launchers = [one for one in LAUNCHERS if any(_is_program(folder / one) for folder in folders)]
     near = get_close_matches(name, launchers, n=1)
     return f"{name or repr(name)} is not on PATH{f'; {near[0]} is' if near else ''}"
@@ -75,8 +77,3 @@ def _is_program(place: Path) -> bool:
 
 def _or_with_starter(place: Path) -> str:
     return f", or start it with {STARTERS[place.suffix]}" if place.suffix in STARTERS else ""
-
-
-def _starter(name: str) -> str:
-    starter = STARTERS.get(Path(name).suffix)
-    return f"{starter} {name}" if starter else f"./{name}"

@@ -8,6 +8,7 @@ the first multi-threaded operator inherits a thread pool without its threads, an
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import gc
 import importlib
@@ -20,7 +21,6 @@ import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.launch import prctl
-from harness.launch.environ import overwrite
 from harness.launch.procs import NO_TOKEN, TOKEN
 from harness.launch.supervisor import open_descriptors, supervise
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 HANG_DUMP_S = 0.8
 """Share of the time limit after which a preload that is not done prints where it is."""
+
+_PLACES: dict[str, int | None] = {}
+"""Where the values of variables lay when they were first written over."""
 
 
 def main(argv: list[str]) -> int:
@@ -49,7 +52,7 @@ def main(argv: list[str]) -> int:
     control.sendall(json.dumps({"ready": True, "threads": threads}).encode() + b"\n")
     work = _serve(control)
     if work is not None:
-        leave(work())
+        leave(work() or 0)
     return 0
 
 
@@ -66,7 +69,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _serve(control: socket.socket) -> Callable[[], int] | None:
+def _serve(control: socket.socket) -> Callable[[], int | None] | None:
     """Fork for every request. None in the server when the controller is gone, the trial's work in a worker."""
     keep = open_descriptors() - {control.fileno()}
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors leave no zombies
@@ -83,6 +86,25 @@ def _serve(control: socket.socket) -> Callable[[], int] | None:
             return supervise(descriptors[0], keep=keep)
         overwrite(TOKEN, NO_TOKEN)
         os.close(descriptors[0])
+
+
+def overwrite(name: str, value: str) -> None:
+    """Change a variable that this process was started with, also where /proc/PID/environ shows it.
+
+    The kernel shows the memory that exec filled, and a fork without exec inherits that. So the old value is
+    written over in place, which needs one of the same length.
+
+    Raises:
+        ValueError: the variable is not there, or its value has another length.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    # The second time getenv would give the copy that putenv has made.
+    address = _PLACES.setdefault(name, libc.getenv(name.encode()))
+    if address is None or len(ctypes.string_at(address)) != len(value.encode()):
+        raise ValueError(f"{name} must be in the environment with a value of {len(value.encode())} bytes")
+    ctypes.memmove(address, value.encode(), len(value.encode()))
+    os.environ[name] = value
 
 
 if __name__ == "__main__":

@@ -21,15 +21,18 @@ Standard library only, and few modules of it: it is on the way of every trial.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import select
 import signal
 import socket
+import sys
 import time
 import traceback
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.launch import cgroup, prctl
@@ -45,10 +48,9 @@ _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 _QUIET_MS = 50
 _FLUSH_S = 0.5
-_F_SETPIPE_SZ = 1031
 
 
-def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[], int]:
+def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[], int | None]:
     """Run a trial for the controller at the other end of the socket ``control``.
 
     It returns only in the worker, when that was forked and not executed: with what the worker is to run. The
@@ -163,7 +165,7 @@ def _read_all(fd: int) -> str:
 
 def _become_worker(
     request: dict[str, Any], owned: Owned, *, supervisor: int, output: list[int], fail: int, keep: frozenset[int]
-) -> Callable[[], int]:
+) -> Callable[[], int | None]:
     """Turn the fork into the worker: own session, output into the pipes, default signals, limits."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
@@ -185,9 +187,11 @@ def _become_worker(
             os.execvpe(request["argv"][0], request["argv"], request["env"])
         signal.signal(signal.SIGINT, signal.default_int_handler)
         prctl.set_name("nsa-worker")
-        from harness.launch.entry import prepare
+        from importlib import import_module
 
-        run = prepare(request)
+        module, _, name = request["entry"].partition(":")
+        run = partial(getattr(import_module(module), name), request["trial_dir"])
+        sys.argv = list(request["argv"])
     except (OSError, ValueError, ImportError, AttributeError) as error:
         os.write(fail, f"{type(error).__name__}: {error}".encode())
         os._exit(127)
@@ -225,7 +229,8 @@ class _Watch:
             poller.register(fd, select.POLLIN)
         for fd in self.pipes:
             os.set_blocking(fd, False)
-            _enlarge(fd)
+            with suppress(PermissionError):  # beyond the user's pipe quota; the default of 64 KiB works too
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)  # a burst of output must not wait for us
         flushed_s = time.monotonic()
         while True:
             dirty = any(file.dirty for file in self.files)
@@ -304,16 +309,6 @@ class _Watch:
         end_descendants(self.owned)
         self.take_the_rest()
         os._exit(1)
-
-
-def _enlarge(pipe: int) -> None:
-    """Give the pipe room, so that a burst of output does not make the worker wait for us."""
-    import fcntl
-
-    try:
-        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
-    except PermissionError:  # beyond the user's pipe quota; the default of 64 KiB works too
-        return
 
 
 def main(control: int) -> NoReturn:

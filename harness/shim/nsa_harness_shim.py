@@ -185,17 +185,14 @@ class Speaker:
         # The process that had this rank failed, and its launcher began it anew.
         with suppress(OSError):
             os.remove(self.result_path())
-        row = (
-            f'{{"event":"started","rank":{self.rank},"pid":{self.pid},"started":{start_ticks()},'
-            f'"world":{number_in(os.environ, WORLDS) or 0},"t":{time.monotonic():.6f}}}\n'
-        )
-        self.tell_of_rank(row)
+        self.tell_of_rank("started", f'"started":{start_ticks()},"world":{number_in(os.environ, WORLDS) or 0}')
         self.be_watchable()
         # The first thing that ends: before threads are joined, where a program can hang for good.
         getattr(threading, "_register_atexit", atexit.register)(self.leaving)
 
-    def tell_of_rank(self, row: str) -> None:
+    def tell_of_rank(self, event: str, facts: str) -> None:
         """Write a line of the file that says which process has which rank."""
+        row = f'{{"event":"{event}","rank":{self.rank},"pid":{self.pid},{facts},"t":{time.monotonic():.6f}}}\n'
         path = os.path.join(self.folder, "ranks.jsonl")
         try:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -209,18 +206,12 @@ class Speaker:
         if limit_s is None or limit_s in self.limits_s or self.silent or (self.fd < 0 and not self.open()):
             return
         self.limits_s.add(limit_s)
-        now_s = time.monotonic()
-        self.tell_of_rank(
-            f'{{"event":"gives_up","rank":{self.rank},"pid":{self.pid},"seconds":{limit_s},"t":{now_s:.6f}}}\n'
-        )
+        self.tell_of_rank("gives_up", f'"seconds":{limit_s}')
 
     def is_one_of(self, world: int) -> None:
         """Write how many ranks there are, of which some may be on machines, or in jobs, that nobody sees from here."""
-        if self.silent:
-            return
-        self.tell_of_rank(
-            f'{{"event":"world","rank":{self.rank},"pid":{self.pid},"world":{world},"t":{time.monotonic():.6f}}}\n'
-        )
+        if not self.silent:
+            self.tell_of_rank("world", f'"world":{world}')
 
     def result_path(self) -> str:
         """Where an exception of this rank is written."""
@@ -488,40 +479,30 @@ def watch_optimizers(speaker: Speaker, module: "Any") -> None:
         register(speaker.step)
 
 
-def watch_backward(speaker: Speaker, module: "Any") -> None:
-    """Every ``loss.backward()`` comes through ``torch.autograd.backward``."""
+def marked(speaker: Speaker, phase: str, original: "Callable[..., Any]") -> "Callable[..., Any]":
+    """``original``, which says where it begins and ends."""
     import functools
 
-    original = module.backward
-
     @functools.wraps(original)
-    def backward(*args: object, **kwargs: object) -> object:
-        speaker.say("backward", "begin")
+    def wrapper(*args: object, **kwargs: object) -> object:
+        speaker.say(phase, "begin")
         try:
             return original(*args, **kwargs)
         finally:
-            speaker.say("backward", "end")
+            speaker.say(phase, "end")
 
-    module.backward = backward
+    return wrapper
+
+
+def watch_backward(speaker: Speaker, module: "Any") -> None:
+    """Every ``loss.backward()`` comes through ``torch.autograd.backward``."""
+    module.backward = marked(speaker, "backward", module.backward)
 
 
 def watch_loaders(speaker: Speaker, module: "Any") -> None:
     """Every batch of a DataLoader comes out of ``__next__`` of its iterator; making that may start workers."""
-    import functools
-
-    def watched(original: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
-        @functools.wraps(original)
-        def wrapper(self: object) -> object:
-            speaker.say("data", "begin")
-            try:
-                return original(self)
-            finally:
-                speaker.say("data", "end")
-
-        return wrapper
-
-    module._BaseDataLoaderIter.__next__ = watched(module._BaseDataLoaderIter.__next__)
-    module.DataLoader.__iter__ = watched(module.DataLoader.__iter__)
+    module._BaseDataLoaderIter.__next__ = marked(speaker, "data", module._BaseDataLoaderIter.__next__)
+    module.DataLoader.__iter__ = marked(speaker, "data", module.DataLoader.__iter__)
 
 
 def rank_in(args: "Sequence[object]", kwargs: "Mapping[str, object]") -> int:

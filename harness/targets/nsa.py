@@ -65,16 +65,12 @@ class NsaTarget:
             check_torch()
         trial_json = json.dumps(redact(to_json(trial), values=secrets(trial.env)), indent=1, sort_keys=True)
         packages = {"PYTHONPATH": trial.tree} if trial.tree else {}
+        planted = SPECIMENS.load(trial.fault.specimen) if trial.fault else None
         return Command(
             argv=(trial.python or self.python, "-P", "-m", "harness.worker", str(trial_dir)),
             env=tuple(sorted({**env, **dict(trial.env), **packages, "PYTHONUNBUFFERED": "1"}.items())),
             trial_dir=str(trial_dir),
             files=((layout.trial_file(trial_dir).name, trial_json),),
             entry=None if trial.python or trial.tree else "harness.worker.main:run",
-            max_address_space_bytes=_memory_limit(trial),
+            max_address_space_bytes=planted.max_address_space_bytes if planted else None,
         )
-
-
-def _memory_limit(trial: Trial) -> int | None:
-    """The address space that the planted specimen, if any, is meant to run out of."""
-    return SPECIMENS.load(trial.fault.specimen).max_address_space_bytes if trial.fault else None

@@ -12,7 +12,7 @@ from harness.core.codec import to_json
 from harness.core.command import Command
 from harness.core.command_line import composed, flag, placeholders
 from harness.core.errors import CommandError, suggestion
-from harness.settings import MARK
+from harness.settings import MARK, OWN_PREFIX
 from harness.store import layout
 from harness.store.recording import recorder_environment
 from harness.store.redact import HIDDEN, looks_secret, redact, redact_text, secrets
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 SHIM = Path(harness.__file__).parent / "shim"
 """The folder that goes on the program's PYTHONPATH; it holds a ``sitecustomize`` and nothing of ours."""
-
-OWN = "NSA_HARNESS_"
-"""Variables of the harness itself: the program gets only those that this trial sets."""
 
 SETTINGS = ("command", "directory", "steps", "progress.pattern", "progress.file")
 """What can be set beside ``args.NAME``, the value of a placeholder."""
@@ -86,7 +83,7 @@ class ScriptTarget:
     def command(self, trial: Trial, *, trial_dir: Path, env: Mapping[str, str]) -> Command:
         """The program's own command line, with its values put in."""
         line = composed(trial.config, python=trial.python or self.python, env=trial.env)
-        own = {name: value for name, value in env.items() if not name.startswith(OWN)}
+        own = {name: value for name, value in env.items() if not name.startswith(OWN_PREFIX)}
         own.update(line.variables)
         passed = {
             **recorder_environment(trial_dir),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from harness.specimens.catalog import Specimen
     from nsa.train.probe import TrainingState
 
-
 START = "start"
 """A phase of ours: the rank exists, and has not joined the others."""
 

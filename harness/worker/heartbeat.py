@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from nsa.train.probe import Edge
 
-
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

@@ -7,22 +7,24 @@ import faulthandler
 import io
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.codec import from_json
+from harness.core.codec import from_json, to_json
 from harness.core.errors import LaunchError
+from harness.core.evidence import WorkerResult
 from harness.core.trial import Trial
-from harness.shim.nsa_harness_shim import show_stacks
+from harness.shim.nsa_harness_shim import name_of, show_stacks
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
 from harness.worker import recorder
 from harness.worker.echo import EchoProbe
 from harness.worker.fault import FaultProbe
+from harness.worker.files import put
 from harness.worker.gradients import GradientProbe
 from harness.worker.heartbeat import HeartbeatProbe
 from harness.worker.ranks import launch
-from harness.worker.result import LastWord
 from harness.worker.workloads import WORKLOADS
 from harness.worker.world import Place, world_of
 
@@ -58,7 +60,8 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
     """Run one rank of ``trial``, the only one as a rule; returns and raises as :func:`run` does."""
     be_watchable(folder, rank=place.rank)
     heartbeat = HeartbeatProbe(layout.heartbeat(folder, place.rank), rank=place.rank)
-    with LastWord(layout.result(folder, place.rank), heartbeat) as last_word:
+    result = layout.result(folder, place.rank)
+    try:
         workload: Workload = WORKLOADS.load(trial.target)(trial.config)
         probes: list[Probe] = [heartbeat]
         if place.rank == 0:
@@ -74,7 +77,29 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
             probes.append(fault)
             fault.start()
         workload.train(probes)
-    return 0 if last_word.written else EX_IOERR
+    except BaseException as error:
+        say_last(result, heartbeat, error=error)
+        raise
+    return 0 if say_last(result, heartbeat) else EX_IOERR
+
+
+def say_last(path: Path, progress: HeartbeatProbe, *, error: BaseException | None = None) -> bool:
+    """Write at ``path`` whether training finished or raised ``error``; whether it could be written.
+
+    A process that ends inside (``os._exit``, a signal) leaves no result.
+    """
+    note = f"{progress.lost} heartbeats were lost: {progress.lost_why}"
+    result = WorkerResult(
+        id="result",
+        status="finished" if error is None else "raised",
+        steps_done=progress.steps_done,
+        phase=progress.phase,
+        exception=None if error is None else name_of(type(error)),
+        message=None if error is None else str(error),
+        traceback=None if error is None else "".join(traceback.format_exception(error)),
+        notes=(note,) if progress.lost else (),
+    )
+    return put(path, json.dumps(to_json(result), indent=1))
 
 
 def read_trial(folder: Path) -> Trial:

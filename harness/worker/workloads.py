@@ -1,4 +1,4 @@
-"""WORKLOADS: the training programs that the worker runs in its own process."""
+"""WORKLOADS: the training programs that the worker runs in its own process; our own trainer is one."""
 
 from __future__ import annotations
 
@@ -24,4 +24,23 @@ class Workload(Protocol):
         ...
 
 
-WORKLOADS = Registry("workload", {"nsa": "harness.worker.nsa:NsaWorkload"}, group="nsa_harness.workloads")
+class NsaWorkload:
+    """``nsa.train.trainer`` with a configuration that it has checked itself."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        from nsa.config import RunConfig  # of an old commit it may not even be importable, and that is a result
+
+        self._config = RunConfig.from_mapping(config)
+
+    def effective(self) -> Mapping[str, object]:
+        """Every setting after parsing, defaults spelled out."""
+        return self._config.to_mapping()
+
+    def train(self, probes: Sequence[Probe]) -> None:
+        """Train to the last step."""
+        from nsa.train.trainer import train
+
+        train(self._config, probes)
+
+
+WORKLOADS = Registry("workload", {"nsa": "harness.worker.workloads:NsaWorkload"}, group="nsa_harness.workloads")

@@ -8,7 +8,7 @@ from harness.worker import environment
 
 CODE = """
 import json, os, subprocess, sys
-from harness.launch.environ import overwrite
+from harness.launch.server import overwrite
 from harness.worker.environment import variables
 try:
     overwrite("NSA_TEST", "longer than it was")
