@@ -24,7 +24,7 @@ from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
 from harness.plan.leases import Leases
-from harness.plan.predict_cell import guess_cell, predict_cell
+from harness.plan.predict import guess_cell, predict_cell
 from harness.plan.queue import Queue
 from harness.plan.starts import Starts
 from harness.replay import beyond, hearing_of

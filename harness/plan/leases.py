@@ -37,19 +37,9 @@ class Leases:
 
     def __init__(self, *, gpus: int, slots: int) -> None:
         self.n_gpus, self.n_slots = gpus, slots
-        self._waiting: dict[int, Demand] = {}
+        self.waiting: dict[int, Demand] = {}
         self._overtaken: dict[int, int] = {}
-        self._running: list[Lease] = []
-
-    @property
-    def waiting(self) -> tuple[Demand, ...]:
-        """Trials that were offered and not granted, oldest first."""
-        return tuple(sorted(self._waiting.values(), key=lambda need: need.id))
-
-    @property
-    def running(self) -> tuple[Lease, ...]:
-        """Leases that were granted and not given back, oldest first."""
-        return tuple(self._running)
+        self.running: list[Lease] = []
 
     def offer(self, need: Demand) -> None:
         """Let a trial wait.
@@ -59,12 +49,12 @@ class Leases:
         """
         if need.gpus > self.n_gpus:
             raise LaunchError(f"a cell needs {need.gpus} GPUs, but {self.n_gpus} are visible here (resources: gpus)")
-        self._waiting[need.id] = need
+        self.waiting[need.id] = need
         self._overtaken[need.id] = 0
 
     def withdraw(self, id: int) -> None:
         """Forget a waiting trial."""
-        self._waiting.pop(id, None)
+        self.waiting.pop(id, None)
         self._overtaken.pop(id, None)
 
     def grant(self) -> Lease | None:
@@ -72,18 +62,18 @@ class Leases:
         lease = self._next()
         if lease is not None:
             self.withdraw(lease.need.id)
-            for id in self._waiting:
+            for id in self.waiting:
                 self._overtaken[id] += id < lease.need.id
-            self._running.append(lease)
+            self.running.append(lease)
         return lease
 
     def release(self, lease: Lease) -> None:
         """Take a lease back."""
-        self._running.remove(lease)
+        self.running.remove(lease)
 
     def _next(self) -> Lease | None:
-        gpus, slots = set(range(self.n_gpus)), self.n_slots - len(self._running)
-        for lease in self._running:
+        gpus, slots = set(range(self.n_gpus)), self.n_slots - len(self.running)
+        for lease in self.running:
             gpus.difference_update(lease.gpus)
         free = sorted(gpus)
         is_reserved = False
@@ -104,12 +94,12 @@ class Leases:
                 return (False, 0, need.id)
             return (True, -need.gpus, need.id)
 
-        return sorted(self._waiting.values(), key=rank)
+        return sorted(self.waiting.values(), key=rank)
 
     def _reserved_gpus(self, need: Demand, free: int) -> int:
         """How many free GPUs must stay free, so that ``need`` fits once the oldest trials it waits for have ended."""
         coming = 0
-        for lease in self._running:
+        for lease in self.running:
             if coming + free >= need.gpus:
                 break
             coming += len(lease.gpus)

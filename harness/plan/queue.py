@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.plan.leases import Demand, Leases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from harness.core.point import Point
     from harness.core.ports import CellRequest
@@ -31,15 +31,7 @@ class Queue:
         Raises:
             LaunchError: a cell needs more GPUs than there are.
         """
-        running: Counter[Point] = Counter()
-        for request in self._running.values():
-            running[request.cell] += 1
-        missing: Counter[Point] = Counter()
-        for request in requests:
-            if running[request.cell]:
-                running[request.cell] -= 1
-            else:
-                missing[request.cell] += 1
+        missing = _cells(requests) - _cells(self._running.values())
         for id, request in list(self._waiting.items()):
             if missing[request.cell]:
                 missing[request.cell] -= 1
@@ -71,3 +63,8 @@ class Queue:
         self.leases.release(lease)
         self.leases.offer(lease.need)
         self._waiting[lease.need.id] = self._running.pop(lease.need.id)
+
+
+def _cells(requests: Iterable[CellRequest]) -> Counter[Point]:
+    """How often each cell is asked."""
+    return Counter(request.cell for request in requests)

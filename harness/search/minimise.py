@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Count, PlanEstimate
@@ -101,7 +102,10 @@ class Minimise(Script):
         self.holes: list[str] = []
         self.is_complete = False
         self._rounds = 0
-        self._start = (tuple(prior), pass_s, fail_s)
+        self._anew = partial(
+            Minimise, space, effort, good=good, bad=bad, causes=causes, explain=explain, seed=seed, again=again,
+            prior=tuple(prior), pass_s=pass_s, fail_s=fail_s,
+        )  # fmt: skip
         super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
 
     def result(self) -> Minimised:
@@ -119,20 +123,7 @@ class Minimise(Script):
 
     def replayed(self) -> Minimise:
         """The same search in the same state, to be played on its own."""
-        prior, pass_s, fail_s = self._start
-        other = Minimise(
-            self.space,
-            self.effort,
-            good=self.good_cell,
-            bad=self.bad_cell,
-            causes=self.most_causes,
-            explain=self.explain,
-            seed=self.seed,
-            again=self.again,
-            prior=prior,
-            pass_s=pass_s,
-            fail_s=fail_s,
-        )
+        other = self._anew()
         for row in self.observations:
             other.tell(cell=row.cell, answer=row.answer, seconds=row.seconds, soft=row.soft)
         return other
@@ -374,7 +365,7 @@ class Minimise(Script):
                 unknown_below=low,
                 unknown_above=high,
                 pass_s=[self.pass_s] * len(probes),
-                fail_s=self.fail_on_the_way_s,
+                fail_s=self.costs.of_failure_on_the_way(),
                 failures=len(probes),
             )
             cell = self._cell(chain[pick])

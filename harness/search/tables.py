@@ -47,19 +47,15 @@ class Facts:
         return of_cell(cell, self.records)
 
     def ended(self, record: TrialRecord) -> Ended:
-        """What one trial ended in."""
+        """What one trial ended in; in a word or two its kind, and the signature it matches or else its cause."""
         names = self.names.get(record.trial.key, ())
-        return Ended(kind=record.verdict.kind, words=failure_name(record, names), names=names)
+        words = f"{record.verdict.kind} ({names[0]})" if names else str(record.verdict)
+        return Ended(kind=record.verdict.kind, words=words, names=names)
 
 
 def of_cell(cell: Point, records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
     """The trials of ``cell`` among ``records``."""
     return tuple(record for record in records if record.trial.point == cell)
-
-
-def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
-    """A failure in a word or two: its kind, and the signature it matches or else its cause."""
-    return f"{record.verdict.kind} ({names[0]})" if names else str(record.verdict)
 
 
 def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today: dt.date) -> tuple[CellResult, ...]:

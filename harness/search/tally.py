@@ -62,6 +62,25 @@ class Tally:
     cut: int = 0
     certificate: Certificate | None = None
 
+    def count(self, answer: Answer, *, soft: bool, is_past_cuts: bool) -> None:
+        """Take in one more trial, cut off by a ``soft`` limit if it neither passed nor failed.
+
+        Trials that were cut off say nothing once one takes longer than they were allowed to (``is_past_cuts``): where
+        that passes it is only slow, and where it tells nothing the whole limit did not tell either.
+        """
+        if answer is Answer.BAD:
+            self.bad += 1
+            return
+        if answer is Answer.GOOD:
+            self.good += 1
+        elif soft:
+            self.cut += 1
+            return
+        else:
+            self.unresolved += 1
+        if is_past_cuts:
+            self.cut = 0
+
     @property
     def failures(self) -> int:
         """Trials that failed, and those that a soft limit cut off."""
