@@ -55,15 +55,13 @@ class Minimise(Script):
     """Builds the failing cell up from the passing one, since a pass is cheap and a hang is not.
 
     1. Both corners: the good one passes, the bad one fails.
-    2. Prefixes: with the settings in order of suspicion (and after what they require), the shortest prefix that fails
-       ends in a setting that is needed; keep it, look for the next among those before it, until what is kept fails.
-    3. Every kept setting takes steps back as far as the failure lasts: left out, or lower on an ordered axis.
-    4. The set is run until its failures are sure to be its own. Where they turn out to be false alarms, the search
-       goes back to 2 with what it knows.
+    2. Prefixes, with the settings in order of suspicion and after what they require, until what is kept fails.
+    3. Every kept setting takes steps back as far as the failure lasts.
+    4. The set is run until its failures are sure to be its own. False alarms send the search back to 2.
     5. Certificate: each single further step back passes :attr:`required` times. A failure there sends the search
-       back to 3 with the smaller set, until nothing moves. Then other values of categorical axes are tried.
-    6. With ``explain``: so many cells with the cause and everything else at random; what varies does not matter.
-    7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
+       back to 3, until nothing moves. Then other values of categorical axes are tried.
+    6. With ``explain``: so many cells with the cause and everything else at random.
+    7. With ``causes`` above one: does the rest still fail with every cause broken, in every possible way?
 
     ``again`` is how often whoever conducts it runs each cause once more when it is over, which its estimate counts.
 

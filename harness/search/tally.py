@@ -140,9 +140,7 @@ def counted(cell: Point, answers: Sequence[Answer]) -> CellCount:
 def lean(good: int, bad: int) -> float:
     """The logarithm of how much likelier it is that a value fails than that its failures are false alarms.
 
-    "It fails": at an unknown rate from ``RAREST`` to 1, all orders of magnitude alike. "False alarms": at the rate up
-    to ``MOST_FALSE`` that suits the counts best. No rate is assumed to be the same at two values, because hangs that
-    come of a race are the rarer the nearer the threshold.
+    It fails at an unknown rate, all orders of magnitude alike; false alarms come at the rate that suits counts best.
     """
     logs = [bad * math.log(rate) + good * math.log1p(-rate) for rate in _RATES]
     if not good:

@@ -68,14 +68,11 @@ def certificate_passes(*, pass_s: float, fail_s: float) -> int:
 class ThresholdSearch:
     """Cost-aware search, then certify (STC) on one ordered axis; ``along.Along`` takes it to cells.
 
-    It is not known beforehand whether any value fails. The smallest value comes first: it is the baseline, and time
-    limits are learned from it. One pass moves the search up and one failure moves it down, both tentatively: what
-    counts is the last good value's certificate (``certificate_passes``) and the first bad value's confirmation.
-
-    A value with failures is suspect while they are likelier its own than false alarms (``tally.lean``). The first
-    suspect is run until that is sure, or until it is a suspect no more: the search then goes on above it, and the
-    failure is reported as one that did not come again. Once a value both passed and failed, a single pass below it
-    is no longer believed: how often it failed says how many are worth what one was (``flaky.Doubts``).
+    The smallest value comes first: it is the baseline, and time limits are learned from it. One pass moves the search
+    up and one failure moves it down, both tentatively: what counts is the last good value's certificate
+    (``certificate_passes``) and that the first suspect (``Tally.suspect``) is sure. Where it is a suspect no more, the
+    search goes on above it. Once a value both passed and failed, a single pass below it is no longer believed: how
+    often it failed says how many are worth what one was (``flaky.Doubts``).
     """
 
     def __init__(
