@@ -23,18 +23,16 @@ from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
-from harness.plan.leases import Leases
-from harness.plan.predict_cell import guess_cell, predict_cell
-from harness.plan.queue import Queue
+from harness.plan.leases import Leases, Queue
+from harness.plan.predict import guess_cell, predict_cell
 from harness.plan.starts import Starts
 from harness.replay import beyond, hearing_of
 from harness.search.along import Along
-from harness.search.cell_status import cell_status, in_force
 from harness.search.controls import next_control, with_controls
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
 from harness.search.scaling import fits_along, scaling_of
-from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
+from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:

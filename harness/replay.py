@@ -11,9 +11,8 @@ from harness.core.point import Point
 from harness.core.record import TrialRecord
 from harness.core.spec import Allowance
 from harness.core.trial import control_of
-from harness.search.hearing import Hearing
 from harness.search.own_command import AGAIN
-from harness.search.strategies import strategy_of
+from harness.search.strategies import Hearing, strategy_of
 from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:

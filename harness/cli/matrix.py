@@ -142,15 +142,17 @@ def copy(folder: Path) -> None:
 
 def _plan(matrix: Matrix) -> dict[str, Any]:
     """Everything that ``show`` says, ready for JSON."""
-    from harness.search.cells import planned_cells, product_size, search_estimate
+    from harness.search.cells import planned_cells, product_size
     from harness.search.constraints import count_cells
+    from harness.search.strategies import strategy_of
+    from harness.spec.searches import search_spec
 
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)
     trials = len(planned.cells) * matrix.passes
     searches: list[dict[str, str]] = []
     for entry in matrix.searches:
-        plan = search_estimate(matrix, entry).text
+        plan = strategy_of(search_spec(matrix, entry.name, file="")).estimate().text
         searches.append({"name": entry.name, "kind": entry.kind.value, "plan": plan})
     return {
         "name": matrix.name,

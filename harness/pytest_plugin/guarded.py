@@ -20,8 +20,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from harness.pytest_plugin import keeper
-from harness.pytest_plugin.place import EXIT, SIGNAL, RunningTest, StateFile, read_notice, ticks_now
-from harness.pytest_plugin.start import python
+from harness.pytest_plugin.place import EXIT, SIGNAL, RunningTest, StateFile, python, read_notice, ticks_now
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -400,30 +400,26 @@ def main(arguments: Sequence[str]) -> None:
     folder, name, waiter, seq = Path(arguments[0]), arguments[1], int(arguments[2]), int(arguments[3])
     settings = json.loads((folder / f"{name}.json").read_text())
     with closing(StateFile(folder / f"{name}.state")) as file:
-        _look(file, settings, path=folder / name, waiter=waiter, seq=seq)
+        try:
+            answer = _look(file, settings, path=folder / name, waiter=waiter, seq=seq)
+        except HarnessError as error:
+            answer = {"hang": False, "why": f"nobody could look at it: {error}"}
+    sys.stdout.write(json.dumps(answer))
 
 
-def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int, seq: int) -> None:
+def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int, seq: int) -> dict[str, object]:
     state = file.read()
     if state.seq != seq:
-        _say(hang=False, why="it went on")
-        return
-    try:
-        pid = int(settings["pid"])
-        state = waited_for(state, path.with_suffix(".left"), pid=pid)
-        look = SessionLook(pid=pid, without=waiter, state=state, file=file, path=path)
-        outcome, evidence, verdict, hangs = look.see()
-        if not hangs:
-            kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "
-            _say(hang=False, why=f"{kind}{verdict.because}", soon=look.has_others)
-            return
-        report = look.keep(outcome, evidence, verdict, again=settings["again"])
-        seconds = look.clock.now() - state.began_s
-        message = text(state, verdict, evidence, seconds=seconds, report=report)
-        _say(hang=True, verdict=str(verdict), report=str(report), text=message, stopped=verdict.cause == STOPPED)
-    except HarnessError as error:
-        _say(hang=False, why=f"nobody could look at it: {error}")
-
-
-def _say(**answer: object) -> None:
-    sys.stdout.write(json.dumps(answer))
+        return {"hang": False, "why": "it went on"}
+    pid = int(settings["pid"])
+    state = waited_for(state, path.with_suffix(".left"), pid=pid)
+    look = SessionLook(pid=pid, without=waiter, state=state, file=file, path=path)
+    outcome, evidence, verdict, hangs = look.see()
+    if not hangs:
+        kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "
+        return {"hang": False, "why": f"{kind}{verdict.because}", "soon": look.has_others}
+    report = look.keep(outcome, evidence, verdict, again=settings["again"])
+    seconds = look.clock.now() - state.began_s
+    message = text(state, verdict, evidence, seconds=seconds, report=report)
+    stopped = verdict.cause == STOPPED
+    return {"hang": True, "verdict": str(verdict), "report": str(report), "text": message, "stopped": stopped}

@@ -1,6 +1,7 @@
-"""What the process that runs tests and its waiter tell each other: files in one folder of the session.
+"""What the process that runs tests and its waiter tell each other, and how such a process is started.
 
-Standard library only. The state is one record, written over at each phase of each test: a few microseconds.
+Standard library only. They share files in one folder of the session; the state is one record, written over at each
+phase of each test: a few microseconds.
 """
 
 from __future__ import annotations
@@ -8,15 +9,13 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from harness.shim.nsa_harness_shim import OF_A_HUNG_TEST
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXIT = "exit"
 """The phase after the last test: the process is to end."""
@@ -155,3 +154,14 @@ def waited_for(state: RunningTest, path: Path, *, pid: int) -> RunningTest:
 def ticks_now() -> int:
     """The present in clock ticks since boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def python(module: str, *arguments: object, light: bool = False) -> list[str]:
+    """The command that calls ``main`` of one of our modules, whatever lies in the folder that it is started in.
+
+    Of packages it finds ours and, where it is not ``light``, those that are installed.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    load = f"import sys; sys.path.insert(0, {root!r}); from harness.pytest_plugin.{module} import main"
+    code = f"{load}; main(sys.argv[1:])"
+    return [sys.executable, "-P", *(["-S"] if light else []), "-c", code, *map(str, arguments)]

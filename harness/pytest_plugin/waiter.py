@@ -27,11 +27,11 @@ from harness.pytest_plugin.place import (
     RunningTest,
     StateFile,
     captured,
+    python,
     read_owners,
     tell,
     waited_for,
 )
-from harness.pytest_plugin.start import python
 from harness.reading.pace import WATCHED
 
 if TYPE_CHECKING:

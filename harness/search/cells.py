@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
-from harness.core.matrix import MatrixStrategy, SearchKind
+from harness.core.matrix import MatrixStrategy
 from harness.core.point import Point
 from harness.search.constraints import count_cells, valid
 from harness.search.covering import covering_array
-from harness.search.explore import Explore
-from harness.search.minimise import Minimise
-from harness.search.own_command import TRIES
-from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
-    from harness.core.boundary import PlanEstimate
-    from harness.core.matrix import Matrix, SearchEntry
+    from harness.core.matrix import Matrix
     from harness.core.space import Rule, Space
 
 MOST_CELLS = 10_000
@@ -55,21 +50,6 @@ def planned_cells(matrix: Matrix) -> PlannedCells:
         case MatrixStrategy.LIST:
             chosen = PlannedCells(cells=())
     return PlannedCells(cells=tuple(dict.fromkeys((*chosen.cells, *matrix.include))), forbidden=chosen.forbidden)
-
-
-def search_estimate(matrix: Matrix, entry: SearchEntry) -> PlanEstimate:
-    """What a search beside ``matrix`` is expected to cost before anything was measured."""
-    space, fixed = matrix.space, dict(entry.fixed)
-    match entry.kind:
-        case SearchKind.BISECT:
-            return ThresholdSearch(space.factor(str(entry.axis)).axis, matrix.effort).estimate()
-        case SearchKind.MINIMISE:
-            bad = space.cell({**dict(space.bad), **fixed})
-            good = space.cell(fixed)
-            again = TRIES if matrix.command else 0
-            return Minimise(space, matrix.effort, good=good, bad=bad, causes=entry.causes, again=again).estimate()
-        case SearchKind.EXPLORE:
-            return Explore(space, matrix.effort, strength=entry.strength).estimate()
 
 
 def _full(space: Space) -> tuple[Point, ...]:

@@ -6,6 +6,7 @@ from itertools import combinations
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from harness.core.verdict import Answer
 from harness.search.split import evenly
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Costs:
         self._fail_s = fail_s
         self._passes: dict[float, list[float]] = {}
         self._failures: list[float] = []
+        self._cuts: list[float] = []
         self._slope = 0.0
         self._intercept = pass_s
         self._is_fitted = True
@@ -47,6 +49,15 @@ class Costs:
     def passes(self) -> Mapping[float, Sequence[float]]:
         """Seconds of every pass, by value."""
         return self._passes
+
+    def learn(self, value: float, answer: Answer, seconds: float, *, soft: bool) -> None:
+        """Learn from any trial; ``soft``: it was cut off by a soft limit, if it neither passed nor failed."""
+        if answer is Answer.GOOD:
+            self.passed(value, seconds)
+        elif answer is Answer.BAD:
+            self.failed(seconds)
+        elif soft:
+            self._cuts.append(seconds)
 
     def passed(self, value: float, seconds: float) -> None:
         """Learn from a pass."""
@@ -68,6 +79,10 @@ class Costs:
         """Learn from a failure."""
         self._failures.append(seconds)
 
+    def is_past_cuts(self, seconds: float) -> bool:
+        """Whether a trial of so many seconds took longer than a soft limit gave another."""
+        return bool(self._cuts) and seconds >= min(self._cuts)
+
     def of_pass(self, value: float) -> float:
         """Expected seconds of a pass at ``value``."""
         if not self._is_fitted:
@@ -77,3 +92,7 @@ class Costs:
     def of_failure(self) -> float:
         """Expected seconds of a failure."""
         return max(fmean(self._failures), 0.01) if self._failures else self._fail_s
+
+    def of_failure_on_the_way(self) -> float:
+        """Expected seconds of a failure while it need not be told from a slow trial."""
+        return fmean(self._cuts) if self._cuts else self.of_failure()

@@ -61,7 +61,7 @@ def covering_array(space: Space, *, strength: int = 2, included: Sequence[Point]
     while missing:
         start = next(iter(missing))
         candidates = [_row(space, start, missing, strength, rng) for _ in range(CANDIDATES)]
-        row = max(candidates, key=lambda cell: _gain(missing, space, cell, strength))
+        row = max(candidates, key=lambda cell: len(missing.keys() & _in_cell(space, cell, strength)))
         _cover(missing, space, row, strength)
         rows.append(row)
     return Covering(
@@ -135,10 +135,6 @@ def _new(
 def _in_cell(space: Space, cell: Point, strength: int) -> Iterable[Combination]:
     settings = dict(cell)
     return combinations([(f.name, settings[f.name]) for f in space.factors], strength)
-
-
-def _gain(missing: Mapping[Combination, None], space: Space, cell: Point, strength: int) -> int:
-    return len(missing.keys() & _in_cell(space, cell, strength))
 
 
 def _cover(missing: dict[Combination, None], space: Space, cell: Point, strength: int) -> None:

@@ -10,7 +10,6 @@ from harness.core.boundary import PlanEstimate
 from harness.core.cause import Explored
 from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
-from harness.core.spec import Effort
 from harness.search.blame import about, rareness
 from harness.search.certificate import stated
 from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
     from harness.core.cause import Cause, Need
     from harness.core.point import Point, Value
     from harness.core.ports import CellRequest
+    from harness.core.spec import Effort
 
-WITHOUT_END = Effort(max_trials=10**9)
+WITHOUT_END = 10**9
+"""Trials of a search for a cause, which has no limit of its own."""
 
 
 class Explore(Script):
@@ -154,7 +155,7 @@ class Explore(Script):
         """Minimise towards the good corner, with everything that was seen so far."""
         search = Minimise(
             self.space,
-            replace(self.effort, max_trials=WITHOUT_END.max_trials, max_seconds=None),
+            replace(self.effort, max_trials=WITHOUT_END, max_seconds=None),
             bad=row,
             prior=(*self._prior, *self.observations),
             pass_s=self.pass_s,

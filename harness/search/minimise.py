@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Count, PlanEstimate
@@ -54,15 +55,13 @@ class Minimise(Script):
     """Builds the failing cell up from the passing one, since a pass is cheap and a hang is not.
 
     1. Both corners: the good one passes, the bad one fails.
-    2. Prefixes: with the settings in order of suspicion (and after what they require), the shortest prefix that fails
-       ends in a setting that is needed; keep it, look for the next among those before it, until what is kept fails.
-    3. Every kept setting takes steps back as far as the failure lasts: left out, or lower on an ordered axis.
-    4. The set is run until its failures are sure to be its own. Where they turn out to be false alarms, the search
-       goes back to 2 with what it knows.
+    2. Prefixes, with the settings in order of suspicion and after what they require, until what is kept fails.
+    3. Every kept setting takes steps back as far as the failure lasts.
+    4. The set is run until its failures are sure to be its own. False alarms send the search back to 2.
     5. Certificate: each single further step back passes :attr:`required` times. A failure there sends the search
-       back to 3 with the smaller set, until nothing moves. Then other values of categorical axes are tried.
-    6. With ``explain``: so many cells with the cause and everything else at random; what varies does not matter.
-    7. With ``causes`` above one: break every cause found in every possible way and see whether the rest still fails.
+       back to 3, until nothing moves. Then other values of categorical axes are tried.
+    6. With ``explain``: so many cells with the cause and everything else at random.
+    7. With ``causes`` above one: does the rest still fail with every cause broken, in every possible way?
 
     ``again`` is how often whoever conducts it runs each cause once more when it is over, which its estimate counts.
 
@@ -101,7 +100,10 @@ class Minimise(Script):
         self.holes: list[str] = []
         self.is_complete = False
         self._rounds = 0
-        self._start = (tuple(prior), pass_s, fail_s)
+        self._anew = partial(
+            Minimise, space, effort, good=good, bad=bad, causes=causes, explain=explain, seed=seed, again=again,
+            prior=tuple(prior), pass_s=pass_s, fail_s=fail_s,
+        )  # fmt: skip
         super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
 
     def result(self) -> Minimised:
@@ -119,20 +121,7 @@ class Minimise(Script):
 
     def replayed(self) -> Minimise:
         """The same search in the same state, to be played on its own."""
-        prior, pass_s, fail_s = self._start
-        other = Minimise(
-            self.space,
-            self.effort,
-            good=self.good_cell,
-            bad=self.bad_cell,
-            causes=self.most_causes,
-            explain=self.explain,
-            seed=self.seed,
-            again=self.again,
-            prior=prior,
-            pass_s=pass_s,
-            fail_s=fail_s,
-        )
+        other = self._anew()
         for row in self.observations:
             other.tell(cell=row.cell, answer=row.answer, seconds=row.seconds, soft=row.soft)
         return other
@@ -374,7 +363,7 @@ class Minimise(Script):
                 unknown_below=low,
                 unknown_above=high,
                 pass_s=[self.pass_s] * len(probes),
-                fail_s=self.fail_on_the_way_s,
+                fail_s=self.costs.of_failure_on_the_way(),
                 failures=len(probes),
             )
             cell = self._cell(chain[pick])

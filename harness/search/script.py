@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import fmean, median
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate, passes_needed
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
+from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
 from harness.search.tally import Tally, false_alarms
 from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
 
     from harness.core.point import Point
     from harness.core.spec import Effort
+
+ANYWHERE = 0.0
+"""Where on the axis a pass is, to its costs: between cells there is no axis, and so no line."""
 
 Steps: TypeAlias = "Generator[CellRequest, None, None]"
 """A part of the story: it yields questions and looks the answers up in the tallies."""
@@ -57,10 +59,7 @@ class Script:
         self.certificates: dict[Point, Certificate] = {}
         self.observations: list[Observation] = []
         self.stopped = ""
-        self._first = (pass_s, fail_s)
-        self._pass_times: list[float] = []
-        self._fail_times: list[float] = []
-        self._cut_times: list[float] = []
+        self.costs = Costs(pass_s=pass_s, fail_s=fail_s)
         for observation in prior:
             self._learn(observation)
         self._steps = self._script()
@@ -105,22 +104,17 @@ class Script:
     @property
     def is_measured(self) -> bool:
         """Whether any trial has passed, so that seconds can be told."""
-        return bool(self._pass_times)
+        return bool(self.costs.passes)
 
     @property
     def pass_s(self) -> float:
         """Expected seconds of a pass."""
-        return max(median(self._pass_times), 0.01) if self._pass_times else self._first[0]
+        return self.costs.of_pass(ANYWHERE)
 
     @property
     def fail_s(self) -> float:
         """Expected seconds of a failure."""
-        return max(fmean(self._fail_times), 0.01) if self._fail_times else self._first[1]
-
-    @property
-    def fail_on_the_way_s(self) -> float:
-        """Expected seconds of a failure while it need not be told from a slow trial."""
-        return fmean(self._cut_times) if self._cut_times else self.fail_s
+        return self.costs.of_failure()
 
     @property
     def required(self) -> int:
@@ -196,28 +190,12 @@ class Script:
             yield CellRequest(cell=cell, role="confirm", reason=reason)
 
     def _learn(self, observation: Observation) -> None:
-        tally = self.tallies.setdefault(observation.cell, Tally())
-        if observation.cell in self.certificates and (observation.soft or observation.answer is not Answer.UNRESOLVED):
-            self.certificates[observation.cell].count(passed=observation.answer is Answer.GOOD)
-        match observation.answer:
-            case Answer.GOOD:
-                tally.good += 1
-                self._pass_times.append(observation.seconds)
-                self._reopen(tally, observation)  # it passes, and takes longer than it was given
-            case Answer.BAD:
-                tally.bad += 1
-                self._fail_times.append(observation.seconds)
-            case Answer.UNRESOLVED if observation.soft:
-                tally.cut += 1
-                self._cut_times.append(observation.seconds)
-            case Answer.UNRESOLVED:
-                tally.unresolved += 1
-                self._reopen(tally, observation)  # nor did the whole limit tell
-
-    def _reopen(self, tally: Tally, observation: Observation) -> None:
-        """Trials of a cell that were cut by the soft limit say nothing once one took longer than that."""
-        if tally.cut and observation.seconds >= min(self._cut_times):
-            tally.cut = 0
+        cell, answer, seconds, soft = observation.cell, observation.answer, observation.seconds, observation.soft
+        if cell in self.certificates and (soft or answer is not Answer.UNRESOLVED):
+            self.certificates[cell].count(passed=answer is Answer.GOOD)
+        tally = self.tallies.setdefault(cell, Tally())
+        tally.count(answer, soft=soft, is_past_cuts=self.costs.is_past_cuts(seconds))
+        self.costs.learn(ANYWHERE, answer, seconds, soft=soft)
 
     def _advance(self) -> None:
         self._copies = 1

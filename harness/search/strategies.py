@@ -1,11 +1,13 @@
-"""The search that answers a question."""
+"""The search that answers a question, and what it is told of what happened."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.core.campaign import Task
+from harness.core.campaign import Override, Task
 from harness.core.errors import SpecError
+from harness.core.verdict import Kind
 from harness.search.along import Along
 from harness.search.explore import Explore
 from harness.search.listed import Listed
@@ -14,6 +16,8 @@ from harness.search.own_command import TRIES
 
 if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
+    from harness.core.point import Point
+    from harness.core.record import TrialRecord
 
 Search: TypeAlias = "Along | Explore | Listed | Minimise"
 """What a campaign asks (``ask``, or ``ready`` for what may be asked at once), tells, and has conclude an answer."""
@@ -46,3 +50,32 @@ def strategy_of(spec: CampaignSpec) -> Search:
             )
         case Task.EXPLORE:
             return Explore(space, effort, strength=spec.strength, first_only=spec.fail_fast, seed=spec.seed)
+
+
+class Hearing:
+    """Tells ``search`` each fact once, but for controls.
+
+    A trial that the machine spoiled is asked again; after ``infra_retries`` in a row its cell counts as unresolved.
+    """
+
+    def __init__(self, search: Search, *, infra_retries: int) -> None:
+        self.search = search
+        self.infra_retries = infra_retries
+        self._spoiled: Counter[Point] = Counter()
+
+    def hear(self, fact: TrialRecord | Override) -> bool:
+        """Take in one fact; whether the search was told."""
+        if isinstance(fact, Override):
+            self.search.tell(cell=fact.cell, answer=fact.answer, seconds=0.0)
+            return True
+        if fact.trial.is_control:
+            return False
+        cell = fact.trial.point
+        self._spoiled[cell] = self._spoiled[cell] + 1 if fact.verdict.kind is Kind.INFRA else 0
+        if 0 < self._spoiled[cell] <= self.infra_retries:
+            return False
+        self._spoiled[cell] = 0
+        slow = fact.verdict.kind is Kind.SLOW or fact.verdict.cause == "limit-too-short"
+        seconds = fact.outcome.duration_s
+        self.search.tell(cell=cell, answer=fact.answer, seconds=seconds, slow=slow, soft=fact.is_cut)
+        return True

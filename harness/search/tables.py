@@ -1,4 +1,4 @@
-"""Tables: what the trials of a matrix show, cell by cell, axis by axis, failure by failure."""
+"""Tables: what the trials of a matrix show, cell by cell, held against what was expected, axis by axis, by failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from harness.core.campaign import AxisFit, CellResult, CellStatus, FailureTable
 from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
-from harness.search.cell_status import Ended, cell_status, in_force, words
 from harness.search.covering import suspects
 from harness.search.implicate import axis_verdicts, without
 from harness.search.scaling import fits_along, scaling_of
@@ -21,11 +20,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from harness.core.campaign import Override
-    from harness.core.matrix import Matrix
+    from harness.core.matrix import Expectation, Matrix
     from harness.core.record import TrialRecord
     from harness.core.space import Space
 
 MB = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What one trial ended in: its kind, its verdict in words, and the names of the signatures that it matches."""
+
+    kind: Kind
+    words: str
+    names: tuple[str, ...] = ()
+
+    def is_as(self, expected: Expectation) -> bool:
+        """Whether this is the failure that is expected, and not merely one of the same kind."""
+        return self.kind is expected.kind and (expected.signature is None or expected.signature in self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +59,10 @@ class Facts:
         return of_cell(cell, self.records)
 
     def ended(self, record: TrialRecord) -> Ended:
-        """What one trial ended in."""
+        """What one trial ended in; in a word or two its kind, and the signature it matches or else its cause."""
         names = self.names.get(record.trial.key, ())
-        return Ended(kind=record.verdict.kind, words=failure_name(record, names), names=names)
+        kind = record.verdict.kind
+        return Ended(kind=kind, words=f"{kind} ({names[0]})" if names else str(record.verdict), names=names)
 
 
 def of_cell(cell: Point, records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
@@ -57,9 +70,59 @@ def of_cell(cell: Point, records: Sequence[TrialRecord]) -> tuple[TrialRecord, .
     return tuple(record for record in records if record.trial.point == cell)
 
 
-def failure_name(record: TrialRecord, names: Sequence[str]) -> str:
-    """A failure in a word or two: its kind, and the signature it matches or else its cause."""
-    return f"{record.verdict.kind} ({names[0]})" if names else str(record.verdict)
+def in_force(matrix: Matrix, cell: Point, *, today: dt.date) -> Expectation | None:
+    """What ``cell`` is expected to end in today; an expectation outside its dates says nothing."""
+    expected = matrix.expected(cell)
+    if expected is None or (expected.since and today < expected.since) or (expected.until and today > expected.until):
+        return None
+    return expected
+
+
+def words(expected: Expectation | None) -> str:
+    """The expectation in a word or two: ``HANG (backward-hang)``."""
+    if expected is None:
+        return str(Kind.PASS)
+    return f"{expected.kind} ({expected.signature})" if expected.signature else str(expected.kind)
+
+
+def cell_status(expected: Expectation | None, trials: Sequence[Ended]) -> tuple[CellStatus, str]:
+    """Whether ``trials`` of one cell are what was expected, and why, in one clause. Without a word it must pass.
+
+    Trials that the machine spoiled (INFRA) never count. A failure other than the expected one is a surprise, also
+    when it is of the same kind. A pass where a failure was expected is one only if the expectation is strict: if the
+    failure is rare (``rate`` below 1), a single failure among the passes is enough to bear it out.
+    """
+    total = passes = 0
+    other: Counter[str] = Counter()
+    for trial in trials:
+        if trial.kind is Kind.INFRA:
+            continue
+        total += 1
+        if trial.kind is Kind.PASS:
+            passes += 1
+        elif expected is None or not trial.is_as(expected):
+            other[trial.words] += 1
+    if not total:
+        status = CellStatus.INCONCLUSIVE if trials else CellStatus.NOT_RUN
+        return status, "the machine spoiled every trial of it" if trials else ""
+    surprises = [f"{name} {n} of {total}" for name, n in other.items() if not name.startswith(str(Kind.UNRESOLVED))]
+    if surprises:
+        return CellStatus.UNEXPECTED, f"{', '.join(surprises)}; expected {words(expected)}"
+    if other:
+        return CellStatus.INCONCLUSIVE, f"no answer in {total - passes} of {total} trials"
+    if expected is None or expected.kind is Kind.PASS:
+        return CellStatus.EXPECTED, f"passed {passes} of {total}"
+    return _failing(expected, passes=passes, failures=total - passes)
+
+
+def _failing(expected: Expectation, *, passes: int, failures: int) -> tuple[CellStatus, str]:
+    of = f"{failures} of {passes + failures}"
+    if failures and (not passes or expected.rate < 1):
+        return CellStatus.EXPECTED, f"{words(expected)} {of}"
+    why = f"passed, {words(expected)} was expected"
+    if failures:
+        why = f"{words(expected)} in {of} only; every trial was expected to"
+    return (CellStatus.UNEXPECTED if expected.strict else CellStatus.EXPECTED), why
 
 
 def cell_results(matrix: Matrix, cells: Sequence[Point], facts: Facts, *, today: dt.date) -> tuple[CellResult, ...]:

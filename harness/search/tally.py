@@ -62,6 +62,25 @@ class Tally:
     cut: int = 0
     certificate: Certificate | None = None
 
+    def count(self, answer: Answer, *, soft: bool, is_past_cuts: bool) -> None:
+        """Take in one more trial, cut off by a ``soft`` limit if it neither passed nor failed.
+
+        Trials that were cut off say nothing once one takes longer than they were allowed to (``is_past_cuts``): where
+        that passes it is only slow, and where it tells nothing the whole limit did not tell either.
+        """
+        if answer is Answer.BAD:
+            self.bad += 1
+            return
+        if answer is Answer.GOOD:
+            self.good += 1
+        elif soft:
+            self.cut += 1
+            return
+        else:
+            self.unresolved += 1
+        if is_past_cuts:
+            self.cut = 0
+
     @property
     def failures(self) -> int:
         """Trials that failed, and those that a soft limit cut off."""
@@ -121,9 +140,7 @@ def counted(cell: Point, answers: Sequence[Answer]) -> CellCount:
 def lean(good: int, bad: int) -> float:
     """The logarithm of how much likelier it is that a value fails than that its failures are false alarms.
 
-    "It fails": at an unknown rate from ``RAREST`` to 1, all orders of magnitude alike. "False alarms": at the rate up
-    to ``MOST_FALSE`` that suits the counts best. No rate is assumed to be the same at two values, because hangs that
-    come of a race are the rarer the nearer the threshold.
+    It fails at an unknown rate, all orders of magnitude alike; false alarms come at the rate that suits counts best.
     """
     logs = [bad * math.log(rate) + good * math.log1p(-rate) for rate in _RATES]
     if not good:

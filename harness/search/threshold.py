@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
@@ -69,14 +68,11 @@ def certificate_passes(*, pass_s: float, fail_s: float) -> int:
 class ThresholdSearch:
     """Cost-aware search, then certify (STC) on one ordered axis; ``along.Along`` takes it to cells.
 
-    It is not known beforehand whether any value fails. The smallest value comes first: it is the baseline, and time
-    limits are learned from it. One pass moves the search up and one failure moves it down, both tentatively: what
-    counts is the last good value's certificate (``certificate_passes``) and the first bad value's confirmation.
-
-    A value with failures is suspect while they are likelier its own than false alarms (``tally.lean``). The first
-    suspect is run until that is sure, or until it is a suspect no more: the search then goes on above it, and the
-    failure is reported as one that did not come again. Once a value both passed and failed, a single pass below it
-    is no longer believed: how often it failed says how many are worth what one was (``flaky.Doubts``).
+    The smallest value comes first: it is the baseline, and time limits are learned from it. One pass moves the search
+    up and one failure moves it down, both tentatively: what counts is the last good value's certificate
+    (``certificate_passes``) and that the first suspect (``Tally.suspect``) is sure. Where it is a suspect no more, the
+    search goes on above it. Once a value both passed and failed, a single pass below it is no longer believed: how
+    often it failed says how many are worth what one was (``flaky.Doubts``).
     """
 
     def __init__(
@@ -97,7 +93,6 @@ class ThresholdSearch:
         self.numbers = _numbers(axis)
         self._failed: set[int] = set()
         self._tested: set[int] = set()
-        self._cuts: list[float] = []
         self._high: int | None = None
         self._low: int | None = None
         self._doubts: Doubts | None = None
@@ -187,25 +182,17 @@ class ThresholdSearch:
             self.outcomes[position].append(answer is Answer.GOOD)
         if tally.certificate is not None and (soft or answer is not Answer.UNRESOLVED):
             tally.certificate.count(passed=answer is Answer.GOOD)
-        match answer:
-            case Answer.GOOD:
-                tally.good += 1
-                if seconds > 0:  # what a person said of a value took no time
-                    self.costs.passed(self.numbers[position], seconds)
-                if tally.cut and seconds >= min(self._cuts):
-                    tally.cut = 0  # it passes, and takes longer than it was given
-            case Answer.BAD:
-                self._fail(position, seconds)
-            case Answer.UNRESOLVED if soft:
-                tally.cut += 1
-                self._cuts.append(seconds)
-                self._failed.add(position)
-            case Answer.UNRESOLVED:
-                tally.unresolved += 1
-                if tally.cut and seconds >= min(self._cuts):
-                    tally.cut = 0  # nor did the whole limit tell
-                if slow and not tally.good and not tally.bad:
-                    self.slow.setdefault(position, seconds)
+        broken = self._certified_from(position) if answer is Answer.BAD else []
+        tally.count(answer, soft=soft, is_past_cuts=self.costs.is_past_cuts(seconds))
+        if seconds > 0:  # what a person said of a value took no time
+            self.costs.learn(self.numbers[position], answer, seconds, soft=soft)
+        if broken and tally.suspect:
+            name = f"{self.axis.name}={self.axis.values[position]}"
+            self.non_monotone.append(f"{name} failed although {', '.join(broken)} had passed the certificate")
+        if answer is Answer.UNRESOLVED and slow and not soft and not tally.good and not tally.bad:
+            self.slow.setdefault(position, seconds)
+        if tally.failures:
+            self._failed.add(position)
         self._next = self._decide()
 
     def result(self) -> Boundary:
@@ -224,23 +211,16 @@ class ThresholdSearch:
         other.outcomes = list(map(list, self.outcomes))
         other.slow, other.non_monotone = dict(self.slow), list(self.non_monotone)
         other._failed, other._tested = set(self._failed), set(self._tested)
-        other._cuts = list(self._cuts)
         return other
 
     def _suspects(self) -> dict[int, Tally]:
         """The values that are taken to fail, be it for now, by position."""
         return {i: self.tallies[i] for i in self._failed if self.tallies[i].suspect}
 
-    def _fail(self, position: int, seconds: float) -> None:
-        if seconds > 0:
-            self.costs.failed(seconds)
+    def _certified_from(self, position: int) -> list[str]:
+        """The values from ``position`` on that are certified."""
         beyond = zip(self.axis.values[position:], self.tallies[position:], strict=True)
-        broken = [str(value) for value, tally in beyond if tally.certified]
-        self.tallies[position].bad += 1
-        self._failed.add(position)
-        if broken and self.tallies[position].suspect:
-            name = f"{self.axis.name}={self.axis.values[position]}"
-            self.non_monotone.append(f"{name} failed although {', '.join(broken)} had passed the certificate")
+        return [str(value) for value, tally in beyond if tally.certified]
 
     def _believed(self) -> int:
         """A single pass is believed for now; where failing values pass too, as many as leave little doubt."""
@@ -283,7 +263,8 @@ class ThresholdSearch:
             return self._request(
                 0, "search", "the smallest value first: it is the baseline, and limits are learned from it"
             )
-        pass_s, fail_s = [self.costs.of_pass(self.numbers[i]) for i in probes], self._fail_s()
+        pass_s = [self.costs.of_pass(self.numbers[i]) for i in probes]
+        fail_s = self.costs.of_failure_on_the_way()
         if self._doubts is not None:
             position = self._doubts.most_telling(probes, pass_s=pass_s, fail_s=fail_s)
         else:
@@ -296,12 +277,8 @@ class ThresholdSearch:
                 fail_s=fail_s,
                 failures=failures_allowed(len(self.tallies)) - len(self._failed) if short else len(probes),
             )
-        ratio = self._fail_s() / self.costs.of_pass(self.numbers[position])
+        ratio = fail_s / self.costs.of_pass(self.numbers[position])
         return self._request(position, "search", f"{len(probes)} values open; a failure costs about {ratio:.2g} passes")
-
-    def _fail_s(self) -> float:
-        """Expected seconds of a failure on the way to the bracket."""
-        return fmean(self._cuts) if self._cuts else self.costs.of_failure()
 
     def _certify(self) -> Request | None:
         low = self.low

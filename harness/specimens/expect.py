@@ -32,11 +32,6 @@ class Score:
         return not self.wrong
 
 
-def judge(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> list[str]:
-    """Every way in which ``verdict`` and ``outcome`` differ from what ``specimen`` declares; empty if none."""
-    return list(score(specimen, verdict, outcome).wrong)
-
-
 def score(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> Score:
     """``verdict`` and ``outcome`` held against what ``specimen`` declares."""
     if verdict.kind not in specimen.kinds:
@@ -45,22 +40,19 @@ def score(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> Score:
         return Score(kind=False, wrong=(why, *_leftovers(specimen, outcome)))
     if verdict.kind is not specimen.expect or verdict.kind is Kind.PASS:
         return Score(kind=True, wrong=_leftovers(specimen, outcome))
-    cause = _same(specimen.cause, verdict.cause)
-    rank = _same(specimen.verdict_rank, verdict.rank)
-    phase = _same(specimen.verdict_phase, verdict.phase)
+    columns = {
+        "cause": (specimen.cause, verdict.cause),
+        "rank": (specimen.verdict_rank, verdict.rank),
+        "phase": (specimen.verdict_phase, verdict.phase),
+    }
+    right: dict[str, bool | None] = {}
     wrong: list[str] = []
-    if cause is False:
-        wrong.append(f"expected cause {specimen.cause}, got {verdict.cause}: {verdict.because}")
-    if rank is False:
-        wrong.append(f"expected rank {specimen.verdict_rank}, got {verdict.rank}: {verdict.because}")
-    if phase is False:
-        wrong.append(f"expected phase {specimen.verdict_phase}, got {verdict.phase}: {verdict.because}")
+    for name, (declared, got) in columns.items():
+        right[name] = None if declared is None else declared == got
+        if right[name] is False:
+            wrong.append(f"expected {name} {declared}, got {got}: {verdict.because}")
     wrong += _others(specimen, verdict)
-    return Score(kind=True, cause=cause, rank=rank, phase=phase, wrong=(*wrong, *_leftovers(specimen, outcome)))
-
-
-def _same(declared: object, got: object) -> bool | None:
-    return None if declared is None else declared == got
+    return Score(kind=True, **right, wrong=(*wrong, *_leftovers(specimen, outcome)))
 
 
 def _others(specimen: Specimen, verdict: Verdict) -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
@@ -35,13 +36,14 @@ THINKING = 2000
 COMPILE_S = 12.0
 """Longer than its stall limit, and a first compilation on a fresh machine still far from four times that limit."""
 
+on_one_gpu = partial(specimen, needs=Needs.GPU, settings=HOST)
+slow_on_one_gpu = partial(on_one_gpu, expect=Kind.SLOW, every_step=True, step=0, total_s=25.0, look_alike=True)
 
-@specimen(
+
+@on_one_gpu(
     "gpu-spin",
     expect=Kind.HANG,
     cause="gpu-spin",
-    needs=Needs.GPU,
-    settings=HOST,
     step=LATER,
     imitates="a kernel with a loop whose end never comes: the GPU reads 100 % busy and works on nothing",
 )
@@ -53,16 +55,9 @@ def launch_endless(scene: Scene) -> None:
         torch.cuda._sleep(ENDLESS_CYCLES)  # pyright: ignore[reportPrivateUsage] - torch's own test kernel; an endless loop in Triton looks the same
 
 
-@specimen(
+@slow_on_one_gpu(
     "gpu-host-bound",
-    expect=Kind.SLOW,
     cause="host-bound",
-    every_step=True,
-    step=0,
-    needs=Needs.GPU,
-    settings=HOST,
-    total_s=25.0,
-    look_alike=True,
     imitates="attention as a Python loop over tokens: thousands of small kernels, and a GPU that waits for the host",
 )
 def feed_one_by_one(scene: Scene) -> None:
@@ -78,11 +73,9 @@ def feed_one_by_one(scene: Scene) -> None:
         row = row.detach().requires_grad_()
 
 
-@specimen(
+@on_one_gpu(
     "gpu-compile",
     expect=Kind.PASS,
-    needs=Needs.GPU,
-    settings=HOST,
     stall_s=10.0,
     look_alike=True,
     imitates="torch.compile of a new shape in the middle of training: a long silence of a healthy program",

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, specimen
-from harness.specimens.gpu_kernels import HOST
+from harness.specimens.gpu_kernels import on_one_gpu, slow_on_one_gpu
+
+if TYPE_CHECKING:
+    from harness.specimens.catalog import Scene
 
 MIB = 1 << 20
 ROOM_BYTES = 2048 * MIB
@@ -17,11 +19,9 @@ ROOM_BYTES = 2048 * MIB
 THRASH_S = 1.2
 
 
-@specimen(
+@on_one_gpu(
     "gpu-oom",
     expect=Kind.OOM,
-    needs=Needs.GPU,
-    settings=HOST,
     expect_frame="fill_gpu",
     imitates="activations that do not fit on the GPU",
 )
@@ -48,16 +48,9 @@ def odd_sizes() -> tuple[int, ...]:
     return tuple(range(ROOM_BYTES // 2, ROOM_BYTES * 3 // 4, 34 * MIB))
 
 
-@specimen(
+@slow_on_one_gpu(
     "gpu-thrash",
-    expect=Kind.SLOW,
     cause="allocator-thrash",
-    every_step=True,
-    step=0,
-    needs=Needs.GPU,
-    settings=HOST,
-    total_s=25.0,
-    look_alike=True,
     imitates="varying lengths close to the memory limit: every allocation frees all that the allocator kept",
 )
 def allocate_odd_sizes(scene: Scene) -> None:

@@ -30,7 +30,8 @@ ODD_RANK = 1
 USUAL, OTHER = 1000, 1 << 21
 """Elements of the tensor that all ranks sum up in every step, and of the one that the odd rank brings."""
 
-on_two_gpus = partial(specimen, needs=Needs.NCCL, world=2, stall_s=3.0, settings=HOST)
+TWO_GPUS: dict[str, Any] = {"needs": Needs.NCCL, "world": 2, "stall_s": 3.0, "settings": HOST}
+on_two_gpus = partial(specimen, **TWO_GPUS)
 
 
 @on_two_gpus(
@@ -99,12 +100,9 @@ SPIN = replace(
     launch_endless,
     name="nccl-spin",
     phase="backward",
-    needs=Needs.NCCL,
-    world=2,
     at_rank=ODD_RANK,
-    stall_s=3.0,
     expect_phase="optim",
-    settings=HOST,
+    **TWO_GPUS,
     imitates="a kernel that never ends on one rank: the other waits inside NCCL, and both GPUs read 100 %",
 )
 

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
 from harness.specimens.backward_deadlock import acquire_forever
-from harness.specimens.catalog import Needs, Scene, specimen
 from harness.specimens.endings import be_killed
-from harness.specimens.nccl_collectives import HOST, ODD_RANK
+from harness.specimens.nccl_collectives import HOST, ODD_RANK, TWO_GPUS, on_two_gpus
 from harness.specimens.waits import stop_myself
+
+if TYPE_CHECKING:
+    from harness.specimens.catalog import Scene
 
 LATE_S = 2.5
 WORK_S = 1.5
+
+slow_on_two_gpus = partial(
+    on_two_gpus, expect=Kind.SLOW, every_step=True, step=0, stall_s=None, total_s=36.0, look_alike=True
+)
 
 
 LOCK = replace(
     acquire_forever,
     name="nccl-lock",
-    needs=Needs.NCCL,
-    world=2,
     at_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
+    **TWO_GPUS,
     imitates="a gradient hook on one rank that waits for a lock which never comes back",
 )
 
 STOPPED = replace(
     stop_myself,
     name="nccl-stopped",
-    needs=Needs.NCCL,
-    world=2,
     at_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
+    **TWO_GPUS,
     imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",
 )
 
@@ -42,43 +44,29 @@ KILLED = replace(
     be_killed,
     name="nccl-killed",
     phase="backward",
-    needs=Needs.NCCL,
-    world=2,
     at_rank=ODD_RANK,
-    stall_s=3.0,
-    settings=HOST,
+    **TWO_GPUS,
     imitates="one rank killed from outside while the others go on to wait for it",
 )
 
 
-@specimen(
+@slow_on_two_gpus(
     "nccl-straggler",
-    expect=Kind.SLOW,
     cause="straggler",
-    every_step=True,
-    step=0,
-    needs=Needs.NCCL,
-    world=2,
     at_rank=ODD_RANK,
-    total_s=36.0,
-    look_alike=True,
-    settings=HOST,
     imitates="one rank whose own work takes many times longer than the others': all wait for it in every step",
 )
 def compute_for_long(scene: Scene) -> None:
     """Compute on the CPU for ``LATE_S`` seconds while the others have long arrived."""
-    _compute(LATE_S)
+    import torch
+
+    end_s = time.monotonic() + LATE_S
+    while time.monotonic() < end_s:
+        torch.randn(200, 200).matmul(torch.randn(200, 200)).softmax(dim=-1)
 
 
-@specimen(
+@slow_on_two_gpus(
     "nccl-slow",
-    expect=Kind.SLOW,
-    every_step=True,
-    step=0,
-    needs=Needs.NCCL,
-    world=2,
-    total_s=36.0,
-    look_alike=True,
     settings=(*HOST, ("model.n_layers", 12)),
     imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
 )
@@ -91,11 +79,3 @@ def work_in_every_step(scene: Scene) -> None:
     while time.monotonic() < end_s:
         square = torch.nn.functional.normalize(square @ square.T)
     _ = float(square.sum())
-
-
-def _compute(seconds: float) -> None:
-    import torch
-
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        torch.randn(200, 200).matmul(torch.randn(200, 200)).softmax(dim=-1)

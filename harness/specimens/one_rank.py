@@ -9,46 +9,36 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.verdict import Kind
 from harness.specimens.catalog import LATER, Needs, Scene, specimen
-from harness.specimens.endings import multiply_by_nan
+from harness.specimens.endings import be_killed, leave_with_status_zero, multiply_by_nan
 from harness.specimens.family import compute_until
 from harness.specimens.loaders import read_the_unreachable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-on_rank_1 = partial(specimen, needs=Needs.GLOO, world=2, at_rank=1)
+ON_RANK_1: dict[str, Any] = {"needs": Needs.GLOO, "world": 2, "at_rank": 1}
+on_rank_1 = partial(specimen, **ON_RANK_1)
 
 _kept: list[socket.socket] = []
 WORK_S = 1.5
 
 
-@on_rank_1(
-    "rank-killed",
-    expect=Kind.CRASH,
-    cause="SIGKILL",
-    imitates="a rank that the kernel, a scheduler or a colleague ended",
+KILLED = replace(
+    be_killed, name="rank-killed", **ON_RANK_1, imitates="a rank that the kernel, a scheduler or a colleague ended"
 )
-def kill_myself(scene: Scene) -> None:
-    """Send SIGKILL to this rank."""
-    os.kill(os.getpid(), signal.SIGKILL)
 
-
-@specimen(
-    "rank-exits",
-    expect=Kind.CRASH,
-    cause="exit-early",
+EXITS = replace(
+    leave_with_status_zero,
+    name="rank-exits",
     needs=Needs.GLOO,
     world=4,
     at_rank=2,
     imitates="one rank's shard of the data is shorter, and its loop simply ends",
 )
-def leave_the_others(scene: Scene) -> None:
-    """Exit 0 at once, without a result."""
-    os._exit(0)
 
 
 @on_rank_1(
@@ -99,9 +89,7 @@ def look_for_long_documents(scene: Scene) -> None:
 LOADER_STUCK = replace(
     read_the_unreachable,
     name="rank-loader-stuck",
-    needs=Needs.GLOO,
-    world=2,
-    at_rank=1,
+    **ON_RANK_1,
     expect_frame="read_one",
     imitates="one rank's shard lies on a file system that does not answer",
 )
@@ -150,13 +138,11 @@ def wait_before_joining(scene: Scene) -> None:
     threading.Event().wait()
 
 
-@specimen(
+@on_rank_1(
     "rank-port-in-use",
     expect=Kind.CRASH,
     cause="port-in-use",
     phase="start",
-    needs=Needs.GLOO,
-    world=2,
     at_rank=0,
     imitates="two jobs on one host that both use the default MASTER_PORT",
 )

@@ -33,6 +33,7 @@ from harness.core.outcome import Exit
 from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Kind
+from harness.launch import procs
 from harness.launch.local import LocalExecutor
 from harness.settings import MARK, processes_with
 from harness.targets.script import ScriptTarget
@@ -262,7 +263,8 @@ def check_agent_killed(engine: Engine, tmp_path: Path) -> None:
         await_(stage.of_trials, "the trial did not begin")
         await_(lambda: len(stage.head.members) == 2, "an agent is missing")
         host = stage.busy_host()
-        victim = [pid for pid in stage.agents() if _is_above(pid, stage.of_trials())]
+        trials = stage.of_trials()
+        victim = [pid for pid in stage.agents() if any(process.pid in trials for process in procs.below(pid))]
         os.kill(victim[0], signal.SIGKILL)
         await_(lambda: not stage.of_trials(), "the trial outlived its agent", limit_s=GONE_S)
         done = running.result(GONE_S)
@@ -358,19 +360,6 @@ def check_cable_pulled(engine: Engine, tmp_path: Path, cluster: Cluster) -> None
 def check_node_killed(engine: Engine, tmp_path: Path, cluster: Cluster) -> None:
     """A node that is gone takes its trial with it, which says nothing. It stays gone: the cluster's last check."""
     _lose(engine, tmp_path, cluster, how=cluster.kill_node, goes_on=False)
-
-
-def _is_above(pid: int, others: list[int]) -> bool:
-    """Whether ``pid`` is an ancestor of one of ``others``."""
-    from harness.launch import procs
-
-    for other in others:
-        at = procs.read(other)
-        while at is not None and at.parent > 1:
-            if at.parent == pid:
-                return True
-            at = procs.read(at.parent)
-    return False
 
 
 CHECKS = (

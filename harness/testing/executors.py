@@ -163,13 +163,12 @@ def stop(handle: Handle, *, grace_s: float) -> Cleanup:
 
 def is_gone(process: Process) -> bool:
     """Whether exactly this process is dead."""
-    now = procs.read(process.pid)
-    return now is None or now.started != process.started or now.dead
+    return not procs.same(process)
 
 
 def alive(processes: list[Process]) -> list[Process]:
     """Those that are not dead."""
-    return [process for process in processes if not is_gone(process)]
+    return list(filter(procs.same, processes))
 
 
 def wait_gone(processes: list[Process]) -> None:

@@ -11,7 +11,7 @@ from harness.classify.engine import classify
 from harness.classify.signs import gpus_of
 from harness.core.verdict import Kind
 from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import judge
+from harness.specimens.expect import score
 from harness.store.cases import Judged, read_cases
 from known_ids import known_ids
 
@@ -30,7 +30,7 @@ def recording(request: pytest.FixtureRequest) -> Judged:
 
 def test_a_recording_gets_the_verdict_that_its_specimen_declares(recording: Judged):
     verdict = classify(recording.case)
-    assert judge(SPECIMENS.load(recording.name), verdict, recording.case.outcome) == []
+    assert score(SPECIMENS.load(recording.name), verdict, recording.case.outcome).wrong == ()
     assert set(verdict.cites) <= known_ids(recording.case)
 
 

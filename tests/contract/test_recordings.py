@@ -14,7 +14,7 @@ from harness.classify.engine import RANK_RULES, RULES, classify
 from harness.core.outcome import StopReason
 from harness.core.verdict import Kind
 from harness.specimens.catalog import SPECIMENS, Needs
-from harness.specimens.expect import judge
+from harness.specimens.expect import score
 from harness.store.cases import Judged, read_cases
 from known_ids import known_ids
 from record_specimens import write_recording
@@ -58,7 +58,7 @@ def test_every_specimen_that_needs_no_gpu_is_recorded():
 
 def test_a_recording_still_gets_the_verdict_that_its_specimen_declares(recording: Judged):
     verdict = classify(recording.case)
-    assert judge(SPECIMENS.load(recording.name), verdict, recording.case.outcome) == []
+    assert score(SPECIMENS.load(recording.name), verdict, recording.case.outcome).wrong == ()
     assert set(verdict.cites) <= known_ids(recording.case)
 
 

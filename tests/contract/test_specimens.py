@@ -23,7 +23,7 @@ from harness.launch.table import EXECUTORS
 from harness.observe.stacks.table import load_sources
 from harness.selftest import HOST, JudgedSpecimen, host
 from harness.specimens.catalog import SPECIMENS, Needs, Specimen
-from harness.specimens.expect import Score, judge
+from harness.specimens.expect import Score, score
 from harness.specimens.family import PID_FILE
 from harness.store import layout
 from harness.targets.nsa import NsaTarget
@@ -97,9 +97,10 @@ def test_a_look_alike_is_never_to_be_called_a_failure(specimen: Specimen):
 
 
 def test_what_a_specimen_declares_fits_its_row_of_the_score_card(specimen: Specimen):
-    score = Score(kind=True)
     verdict = Verdict(kind=specimen.expect, rule="x", because="x", cites=("exit",), confidence=Confidence.PROOF)
-    row = JudgedSpecimen(round=1, specimen=specimen, verdict=verdict, seconds=1.0, to_verdict_s=99.9, score=score)
+    row = JudgedSpecimen(
+        round=1, specimen=specimen, verdict=verdict, seconds=1.0, to_verdict_s=99.9, score=Score(kind=True)
+    )
     assert all(len(line) <= 80 for line in card([row] * 10))
 
 
@@ -163,7 +164,7 @@ def trial_of(specimen: Specimen, parts: Parts) -> Trial:
 def run(specimen: Specimen, parts: Parts, folder: Path) -> Conducted:
     trial = trial_of(specimen, parts)
     done = conduct(trial, trial_dir=folder, parts=parts)
-    assert judge(specimen, done.verdict, done.outcome) == []
+    assert score(specimen, done.verdict, done.outcome).wrong == ()
     case = Case(trial=trial, outcome=done.outcome, evidence=done.evidence)
     assert set(done.verdict.cites) <= known_ids(case)
     return done

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from harness.classify.engine import classify
 from harness.settings import identities
 from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import judge
+from harness.specimens.expect import score
 from harness.store.cases import SUFFIX, read_cases, text_of, without_places
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _right(name: str, found: Judged) -> bool:
     specimen = SPECIMENS.load(name)
     verdict = classify(found.case)
     # A flaky one is worth recording when it struck.
-    return not judge(specimen, verdict, found.case.outcome) and verdict.kind is specimen.expect
+    return score(specimen, verdict, found.case.outcome).right and verdict.kind is specimen.expect
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from harness.core.outcome import Cleanup, Ending, Outcome, Survivor
 from harness.core.verdict import Confidence, Kind, Verdict
 from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import judge
+from harness.specimens.expect import score
 
 DEADLOCK = SPECIMENS.load("lock-deadlock")
 FLAKY = SPECIMENS.load("flaky-hang")
@@ -29,7 +29,7 @@ PASSED = Verdict(kind=Kind.PASS, rule="passed", because="exit status 0", cites=(
 
 
 def test_the_declared_verdict_is_right():
-    assert judge(DEADLOCK, RIGHT, CLEAN) == []
+    assert score(DEADLOCK, RIGHT, CLEAN).wrong == ()
 
 
 @pytest.mark.parametrize(
@@ -45,30 +45,30 @@ def test_the_declared_verdict_is_right():
     ],
 )
 def test_each_difference_is_told(changes, complaint):
-    (told,) = judge(DEADLOCK, replace(RIGHT, **changes), CLEAN)
+    (told,) = score(DEADLOCK, replace(RIGHT, **changes), CLEAN).wrong
     assert complaint in told
 
 
 def test_the_frame_may_stand_in_the_signature():
     moved = replace(RIGHT, because="...", signature="HANG deadlock: lock_deadlock.acquire_twice")
-    assert judge(DEADLOCK, moved, CLEAN) == []
+    assert score(DEADLOCK, moved, CLEAN).wrong == ()
 
 
 def test_a_flaky_specimen_may_hang_or_pass_but_nothing_else():
     hang = replace(RIGHT, because="in acquire_twice_sometimes")
-    assert judge(FLAKY, hang, CLEAN) == []
-    assert judge(FLAKY, PASSED, CLEAN) == []
-    assert judge(FLAKY, replace(hang, kind=Kind.CRASH), CLEAN)
+    assert score(FLAKY, hang, CLEAN).wrong == ()
+    assert score(FLAKY, PASSED, CLEAN).wrong == ()
+    assert score(FLAKY, replace(hang, kind=Kind.CRASH), CLEAN).wrong
 
 
 def test_a_survivor_is_a_mismatch_also_beside_a_right_verdict():
     left = replace(CLEAN, cleanup=Cleanup(survivors=(Survivor(pid=7, state="S", command="python"),)))
-    assert judge(DEADLOCK, RIGHT, left) == ["PID 7 (python) is still there, state S"]
+    assert score(DEADLOCK, RIGHT, left).wrong == ("PID 7 (python) is still there, state S",)
 
 
 def test_a_specimen_that_leaves_processes_must_have_had_them_swept():
     late = SPECIMENS.load("late-grandchild")
-    assert judge(late, PASSED, CLEAN) == []
-    assert judge(late, PASSED, replace(CLEAN, cleanup=Cleanup())) == [
-        "it leaves a process behind, but the cleanup ended none"
-    ]
+    assert score(late, PASSED, CLEAN).wrong == ()
+    assert score(late, PASSED, replace(CLEAN, cleanup=Cleanup())).wrong == (
+        "it leaves a process behind, but the cleanup ended none",
+    )

@@ -12,7 +12,7 @@ from harness.core.point import Point
 from harness.core.record import TrialRecord
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.plan.predict_cell import guess_cell, predict_cell
+from harness.plan.predict import guess_cell, predict_cell
 from harness.spec.inline import inline_matrix
 
 SPACE = inline_matrix(["n_layers=1..12", "seq_len=64..1024*2", "tied_head=false,true"]).space

@@ -9,9 +9,11 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.core.errors import SpecError
-from harness.search.cells import planned_cells, search_estimate
+from harness.search.cells import planned_cells
 from harness.search.constraints import count_cells
+from harness.search.strategies import strategy_of
 from harness.spec.matrix import load_matrix, parse_matrix
+from harness.spec.searches import search_spec
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 
@@ -64,7 +66,7 @@ def plan_everything(matrix) -> None:
     planned_cells(matrix)
     count_cells(matrix.space)
     for entry in matrix.searches:
-        search_estimate(matrix, entry)
+        strategy_of(search_spec(matrix, entry.name, file="")).estimate()
 
 
 def test_six_more_switches_mean_64_times_the_cells_and_less_than_three_times_the_work():
@@ -133,6 +135,13 @@ def test_the_text_names_what_is_expected_and_what_is_left_out():
     assert "precision=fp16 requires n_layers<=6 (fp16 overflows in the deeper models)" in result.output
     assert "expected CRASH (ready-twice)" in result.output
     assert "search why-ready-twice (minimise): about" in result.output
+
+
+def test_a_bisection_along_words_is_planned_in_the_order_in_which_they_stand(tmp_path):
+    file = tmp_path / "m.yaml"
+    axes = "axes:\n  mode: {type: categorical, values: [x, y, z], apply: {env: MODE}}\n"
+    file.write_text(f"version: 1\nname: m\n{axes}searches: [{{name: c, kind: bisect, axis: mode}}]\n")
+    assert "search c (bisect): about" in run("show", str(file)).output
 
 
 def test_lint_says_where_and_ends_with_one(tmp_path):
