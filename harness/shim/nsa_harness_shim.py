@@ -614,12 +614,24 @@ def tell_exceptions(speaker: Speaker) -> None:
 
     def excepthook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
         try:
-            keep_exception(speaker, kind, error, trace)
+            if not is_shown_by_the_program():
+                keep_exception(speaker, kind, error, trace)
         except OSError:  # a full disk: standard error still has it
             speaker.raised = True
         before(kind, error, trace)
 
     sys.excepthook = excepthook
+
+
+def is_shown_by_the_program() -> bool:
+    """Whether the program calls ``sys.excepthook`` itself, or C code in it does, and goes on.
+
+    When an exception ends it, its own frames are gone: above the hook are at most other hooks, which call this one.
+    """
+    frame: Any = sys._getframe()  # pyright: ignore[reportPrivateUsage] - no other way to see who calls
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name in ("<module>", "_run_module_as_main", "_bootstrap")
 
 
 def keep_exception(

@@ -336,6 +336,16 @@ def test_the_exception_that_ends_a_program_is_kept_beside_what_the_program_does_
     assert run(place, hook + TRAIN + "1 / 0\n").stdout == "their hook ZeroDivisionError\n"
 
 
+SHOWN = "import sys\ntry:\n    1 / 0\nexcept ArithmeticError:\n    sys.excepthook(*sys.exc_info())\n"
+NESTED = "import sys\nours = sys.excepthook\nsys.excepthook = lambda *a: ours(*a)\n1 / 0\n"
+
+
+@pytest.mark.parametrize(("program", "ends"), [(SHOWN, False), (NESTED, True)], ids=["shown", "by another hook"])
+def test_an_exception_that_the_program_shows_itself_does_not_end_it(program, ends, place):
+    run(place, f"{TRAIN}train(1)\n{program}")
+    assert (place / "trial" / "result_rank0.json").exists() is ends
+
+
 @pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
 def test_the_exception_of_a_rank_is_that_ranks_whoever_started_it(place, variable):
     run(place, TRAIN + "train(1)\n1 / 0\n", **{variable: "3"})
