@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.procfs import Files, bits_of
-from harness.reading.waits import BEGINS, LETS_NOBODY_ON, OWN_SERVICE, SIGNAL_CALLS
+from harness.reading.waits import BEGINS, LETS_NOBODY_ON, OWN_CONNECTION, OWN_SERVICE, SIGNAL_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -287,7 +287,7 @@ class Ends:
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
             if _LISTENER in self._line_of(pid, inode):
-                return End("socket-unix", "a connection of its own", tuple(sorted(self._parents)), outside=False)
+                return End("socket-unix", OWN_CONNECTION, tuple(sorted(self._parents)), outside=False)
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)

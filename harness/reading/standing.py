@@ -46,6 +46,7 @@ from harness.reading.stillness import (
 from harness.reading.waits import (
     ALARM,
     CPU_LIMIT,
+    OWN_CONNECTION,
     OWN_SERVICE,
     TIMER,
     Ender,
@@ -195,8 +196,15 @@ class Standing:
 
     @property
     def serves_itself(self) -> bool:
-        """Whether a thread of it waits for connections at an address that the program may have given to others."""
-        return any(thread.call == OWN_SERVICE for thread in self.looks[-1].threads)
+        """Whether a thread of it waits for connections at an address that the program may have given to others.
+
+        Of a path that multiprocessing made up only where the program's own code waits there: it holds the address.
+        """
+        code = {stack.tid: own_frame(stack) for stack in self.stacks}
+        for thread in self.looks[-1].threads:
+            if thread.call == OWN_SERVICE or (thread.on == OWN_CONNECTION and code.get(thread.tid) is not None):
+                return True
+        return False
 
     @property
     def unwoken(self) -> frozenset[int]:

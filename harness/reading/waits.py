@@ -90,6 +90,9 @@ OWN_SERVICE = "accept-own"
 """In place of the call of a thread that waits for connections at an address which the program alone knows, unless it
 gave that to somebody outside."""
 
+OWN_CONNECTION = "a connection of its own"
+"""What a thread waits for at a path that multiprocessing made up and tells the program alone."""
+
 BEGINS = frozenset({"vfork", "clone", "clone3"})
 """The calls of a thread that makes a process and waits, uninterruptible, until that begins its program (vfork)."""
 

@@ -35,7 +35,7 @@ from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind, Verdict
 from harness.reading.loops import Variables, loop_samples, with_variables
-from harness.reading.waits import ROWS
+from harness.reading.waits import OWN_CONNECTION, ROWS
 from known_ids import known_ids
 
 PID, WORKER, OTHER = 100, 120, 121
@@ -817,9 +817,11 @@ def test_an_undecided_program_is_told_which_of_its_helpers_can_never_go_on(moves
     assert any(look.id in verdict.cites for look in helper) is not moves
 
 
+@pytest.mark.parametrize("where", [{"call": "accept-own"}, {"call": "socket-unix", "on": OWN_CONNECTION}], ids=str)
 @pytest.mark.parametrize(("seconds", "expected"), [(44.0, "UNRESOLVED"), (46.0, "HANG blocked-io medium")])
-def test_an_outsider_who_was_given_the_address_of_a_service_has_a_while_to_connect(seconds, expected):
-    waits = {"wchan": "", "call": "accept-own", "holders": (PID,), "outside": False}
+def test_an_outsider_who_was_given_the_address_of_a_service_has_a_while_to_connect(seconds, expected, where):
+    """Of a path that multiprocessing made up the program's own code knows, too, which waits there."""
+    waits = {"wchan": "", "holders": (PID,), "outside": False, **where}
     assert told(classify(under_run(waits, seconds / STALL_S))).startswith(expected)
 
 
