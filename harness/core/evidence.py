@@ -74,7 +74,8 @@ class LoopSample:
     ``header`` the loop's own line of source, at ``header_line``. ``counters`` are the whole numbers among the frame's
     locals, ``counter`` the one that counts the turns, and ``bound`` where it ends, as far as source and locals tell.
     ``state`` is a fingerprint of all locals of the frame. ``unending`` is a loop whose own source has no end and no way
-    out, though what it calls may end the program; ``endless`` says why the loop cannot end by what its source
+    out, though what it calls may end the program; ``speaks`` one in whose source something is printed, logged or
+    trained, so that its turns make marks; ``endless`` says why the loop cannot end by what its source
     says, or is empty; ``needs`` whose doing its end is, if its variables stay as they are: ``locals`` nobody's,
     ``python`` that of other threads that run Python, ``threads`` that of any other thread, ``unseen`` where not all of
     its variables could be read, and empty where it calls what may be at work.
@@ -93,6 +94,7 @@ class LoopSample:
     bound: int | None = None
     state: str = ""
     unending: bool = False
+    speaks: bool = False
     endless: str = ""
     needs: str = ""
 

@@ -72,6 +72,14 @@ ENDS = frozenset({"next", "exit", "_exit", "quit", "abort"})
 HOOKS = frozenset({"addaudithook", "settrace", "setprofile", "monitoring", "callbacks", "finalize"})
 """Names of ``sys``, ``gc`` and ``weakref`` by which a function is run within others, a sleep among them."""
 
+SPEAKS = frozenset(
+    {
+        "print", "write", "writerow", "echo", "info", "debug", "warning", "log", "log_metrics", "add_scalar",
+        "set_postfix", "set_description", "update", "backward", "step", "zero_grad", "save",
+    }
+)  # fmt: skip
+"""Functions whose call is heard outside, or is part of a training step: a silence ends within a turn that makes one."""
+
 _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 """Functions that give their first argument's items one by one."""
 
@@ -124,6 +132,11 @@ class Loop:
             return None
         counts_up = isinstance(test.ops[0], ast.Lt | ast.LtE | ast.NotEq)
         return (test.left.id, ast.unparse(test.comparators[0])) if counts_up else None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether something is printed, logged or trained in it."""
+        return any(isinstance(node, ast.Call) and _called(node) in SPEAKS for node in ast.walk(self.node))
 
     @property
     def forever(self) -> bool:
@@ -616,6 +629,7 @@ def _loop_sample(
         bound=bound,
         state=_fingerprint(values),
         unending=loop.forever and not loop.leaves,
+        speaks=loop.speaks,
         endless=_endless(loop, values) or _turns_for_ever(loop, whole, shared),
         needs=_needs(loop, values, shared),
     )
@@ -803,7 +817,8 @@ def _levels(sample: StackSample) -> list[tuple[int, int, int, int]]:
     for loop in sample.loops:
         if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid:
             turn = dict(loop.counters)[loop.counter]
-            levels.append((loop.outer, loop.header_line, turn, loop.bound))
+            if turn <= loop.bound:  # else it was read while its number was let go and used for another
+                levels.append((loop.outer, loop.header_line, turn, loop.bound))
     return sorted(levels)
 
 
@@ -819,10 +834,19 @@ def _share(sample: StackSample) -> float:
 
 
 def _is_within_unknown(sample: StackSample) -> bool:
-    """Whether a loop of unknown length lies around the known ones; the outermost, where it trains, aside."""
-    bounded = {outer for outer, *_ in _levels(sample)}
-    around = {loop.outer for loop in sample.loops if loop.tid == sample.pid}
-    return any(min(around) < outer < max(bounded) for outer in around - bounded)
+    """Whether a loop of unknown length lies around the known ones; one whose turns are heard aside.
+
+    A silence ends within a turn of such a loop.
+    """
+    levels = _levels(sample)
+    places = {(outer, line) for outer, line, *_ in levels}
+    listed = {position.outer for position in sample.positions}
+    for loop in sample.loops:
+        at = (loop.outer, loop.header_line)
+        is_known = at in places or loop.outer in listed or loop.speaks
+        if loop.tid == sample.pid and at < max(places) and not is_known:
+            return True
+    return False
 
 
 def goes_nowhere(
@@ -945,11 +969,11 @@ def _grows(moments: Sequence[_Moment]) -> Progress | None:
         return None  # what merely counts on may do so for ever
     for name in [last.counter] if last.counter else dict(last.counters):
         numbers = _counted(moments, name)
-        if not numbers or seconds <= 0 or numbers[-1] <= numbers[0] or numbers != sorted(numbers):
+        bound = last.bound if name == last.counter else None
+        if seconds <= 0 or not _is_a_count(numbers, bound, by_hand=last.header.startswith("while")):
             continue
         per_s = (numbers[-1] - numbers[0]) / seconds
-        bound = last.bound if name == last.counter else None
-        remaining_s = (bound - numbers[-1]) / per_s if bound is not None and bound >= numbers[-1] else None
+        remaining_s = (bound - numbers[-1]) / per_s if bound is not None else None
         return Progress(
             name=name,
             value=numbers[-1],
@@ -960,3 +984,18 @@ def _grows(moments: Sequence[_Moment]) -> Progress | None:
             ids=tuple(one.stack for one in moments),
         )
     return None
+
+
+def _is_a_count(numbers: Sequence[int], bound: int | None, *, by_hand: bool) -> bool:
+    """Whether numbers that were read one after the other are those of a counter that grows.
+
+    They are read while the program runs: a number that it lets go at that moment may be read as another one, which
+    takes its place in memory. What is beyond its bound is such a one, and so may be what leaps once and stands still
+    otherwise where the program counts ``by_hand`` and may assign the same number in every turn.
+    """
+    if len(numbers) < 2 or numbers[-1] <= numbers[0] or list(numbers) != sorted(numbers):
+        return False
+    if bound is not None and numbers[-1] > bound:
+        return False
+    steps = [after - before for before, after in pairwise(numbers)]
+    return not (by_hand and 0 in steps and max(steps) > 1)

@@ -204,6 +204,8 @@ def _needs(case: Case) -> str:
     """How long the work of this silence takes in all, by the loops that tell their end."""
     job = job_of_case(case)
     rest = remainder(job.stand[job.leaders[0]].samples)
+    if rest is None and any(loop.remaining_s is not None for loop in _loops(case)):
+        return "how much there is to do around it, the samples do not tell"
     if rest is None:
         return "where they end, their source does not tell"
     around = [f"{p.name} {p.place + 1} of {p.of} in {p.function} ({short_path(p.file)}:{p.line})" for p in rest.around]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.core.evidence import LoopSample, Position, StackSample
@@ -18,10 +20,10 @@ def loop(value, bound, *, counter="t", outer=4, line=27):
     )  # fmt: skip
 
 
-def unknown(outer, header="for block in self.blocks:"):
+def unknown(outer, header="for block in self.blocks:", *, speaks=False, line=89):
     return LoopSample(
-        tid=PID, depth=3, outer=outer, function="Model.forward", file="/home/me/model.py", line=90, header_line=89,
-        header=header,
+        tid=PID, depth=3, outer=outer, function="Model.forward", file="/home/me/model.py", line=90, header_line=line,
+        header=header, speaks=speaks,
     )  # fmt: skip
 
 
@@ -76,13 +78,43 @@ def test_what_comes_round_again_is_counted_from_its_latest_beginning():
 
 
 def test_within_a_loop_of_unknown_length_it_is_at_least_that():
-    training = unknown(2, "for step in range(asked.steps):")
+    training = unknown(2, "for step in range(asked.steps):", speaks=True)
     known = [sample(t, training, loop(int(10 * t), 100)) for t in (1.0, 2.0)]
     assert not remainder(known).at_least
     blocks = [sample(t, training, unknown(3), loop(int(10 * t), 100)) for t in (1.0, 2.0)]
     assert remainder(blocks).at_least
     told = [sample(t, training, unknown(3), loop(int(10 * t), 100), positions=(block(1),)) for t in (1.0, 2.0)]
     assert not remainder(told).at_least
+
+
+@pytest.mark.parametrize(("outer", "line"), [(1, 89), (4, 20)], ids=["a function that calls it", "the same function"])
+def test_a_loop_around_whose_turns_make_no_mark_may_have_many_more(outer, line):
+    prompts = unknown(outer, "for prompt in prompts:", line=line)
+    assert remainder([sample(t, prompts, loop(int(10 * t), 100)) for t in (1.0, 2.0)]).at_least
+    within = unknown(outer + 4, "for item in items:", line=line)
+    assert not remainder([sample(t, within, loop(int(10 * t), 100)) for t in (1.0, 2.0)]).at_least
+
+
+def test_a_counter_beyond_its_bound_was_another_number():
+    assert progress([sample(t, loop(n, 900)) for t, n in ((1.0, 10), (2.0, 20), (3.0, 1646813))]) == ()
+    samples = [sample(1.0, loop(100, 900)), sample(2.0, loop(200, 900)), sample(3.0, loop(1646813, 900))]
+    assert remainder(samples).remaining_s == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    ("header", "numbers", "gets_on"),
+    [
+        ("while lo < hi:", (17, 790, 790), False),
+        ("while lo < hi:", (5, 5, 6), True),
+        ("while lo < hi:", (100, 300, 500), True),
+        ("for lo in range(0, hi, 64):", (0, 0, 64), True),
+    ],
+)
+def test_what_is_counted_by_hand_does_not_leap_once_and_stand_still(header, numbers, gets_on):
+    samples = []
+    for t_s, number in enumerate(numbers):
+        samples.append(sample(float(t_s), replace(loop(number, 791, counter="lo"), header=header)))
+    assert bool(progress(samples)) is gets_on
 
 
 def test_nothing_that_turns_tells_nothing():
