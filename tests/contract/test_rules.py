@@ -838,6 +838,13 @@ def test_a_lock_of_which_nobody_knows_whether_it_has_a_time_limit_is_not_a_certa
     assert told(classify(under_watch({"timed": None}, BRIEF))) != "HANG native-wait high"
 
 
+@pytest.mark.parametrize(("share", "does"), [(0.001, "wakes now and then"), (0.2, "works")])
+def test_what_hardly_wakes_does_not_work(share, does):
+    """A program that asks ten times a second for a lock, and one that computes, both in a job of somebody else's."""
+    asks = {**SLEEPS, "switches_per_s": 10.0, "cpu_share": share}
+    assert f"it {does}" in classify(under_watch(asks, BRIEF)).because
+
+
 @pytest.mark.parametrize("holder", [(), MOVES], ids=["no look", "a slow round of looks"])
 @pytest.mark.parametrize("reached", [under_run, under_watch, in_a_child])
 def test_a_holder_that_was_not_looked_at_may_be_at_work(reached, holder):

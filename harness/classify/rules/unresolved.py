@@ -53,6 +53,9 @@ COMPILERS = ("cc1", "g++", "gcc", "clang", "c++", "as", "ld", "collect2", "nvcc"
 THRASH_PER_S = 20_000.0
 """Page faults a second beyond any healthy step that was measured (9,500); a page that comes and goes makes 250,000."""
 
+_HARDLY = 0.02
+"""Share of its time up to which what wakes, and moves no data, does not work."""
+
 MOVING = "moving"
 """The cause that says of a job that was watched: it works, no hang was seen."""
 
@@ -419,6 +422,7 @@ def _does(one: Standing | None) -> str:
         return f"was seen for {moved.seconds:.1f} s only{where}, in which nothing moved"
     if not moved.still:
         used = f"{moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s, {moved.switches} switches"
-        return "; ".join([f"works{where}: {used}", *map(str, progress(one.samples))])
+        does = "wakes now and then" if moved.data_still and moved.cpu_s < _HARDLY * moved.seconds else "works"
+        return "; ".join([f"{does}{where}: {used}", *map(str, progress(one.samples))])
     kernel = f" (kernel: {moved.main_wchan})" if moved.main_wchan else ""
     return f"stands still{where}{kernel}: nothing moved in {moved.seconds:.1f} s"
