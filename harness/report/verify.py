@@ -23,6 +23,7 @@ from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
 from harness.report.bundle import is_bundle, pages
+from harness.report.facts import object_at
 from harness.report.render.json import drawn_with
 from harness.store import fsck, journal, layout
 from harness.store.archive import unpacked
@@ -299,9 +300,8 @@ def _recomputed(run_dir: Path, folder: Path, slope: Slope) -> list[Difference]:
     records = [data["record"] for data in (*events["record"], *events["reuse"])]  # as a report numbers them
     undone = any(int(data["count"]) > 0 for data in events["undo"])
     end = events["end"][-1] if events["end"] else {}
-    try:
-        findings = json.loads(read_text(layout.findings(folder)))
-    except (OSError, ValueError):
+    findings = object_at(layout.findings(folder))
+    if not findings:
         return []  # said already: it is not the file that the evidence gives
     differences: list[Difference] = []
     if not undone:  # which facts an undo takes back is the store's to say

@@ -113,6 +113,12 @@ def test_a_file_that_is_missing_or_too_many_is_named(folder):
     assert places(checked(folder)) == ["findings.json", "figures/other.svg"]
 
 
+@pytest.mark.parametrize("text", ["[1, 2]", "{", "null", '"HANG"', '{"counts": []}'])
+def test_findings_that_are_something_else_are_named(text, folder):
+    layout.findings(folder).write_text(text)
+    assert "findings.json:1" in places(checked(folder))
+
+
 def test_evidence_that_was_changed_is_named_and_nothing_is_computed_from_it(folder):
     from harness.store.archive import packed
 
