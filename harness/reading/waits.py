@@ -230,8 +230,11 @@ def is_cut_short_by_a_stop(kernel_function: str) -> bool:
 CUT_SHORT_BY_A_STOP = frozenset({"write", "writev", "sendto", "sendmsg", "sendfile", "splice"})
 """Calls that wait for room with some of it done, as :func:`is_cut_short_by_a_stop` has it by the kernel's functions."""
 
-ENDED_BY_A_STOP = frozenset({"semop", "semtimedop", "close", "rt_sigtimedwait", "io_getevents", "io_uring_enter"})
-"""Calls that even a stop ends: most with an error, and a ``close`` that waits until all is sent before its time."""
+ENDED_BY_A_STOP = frozenset(
+    {"semop", "semtimedop", "close", "rt_sigtimedwait", "io_getevents", "io_uring_enter", "recvmmsg"}
+)
+"""Calls that even a stop ends: most with an error, a ``close`` that waits until all is sent before its time, a
+``recvmmsg`` with fewer messages."""
 
 EVENTS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 """Calls that a stop ends with an error as well, which every loop of events in Python or a library begins again."""
