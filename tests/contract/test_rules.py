@@ -677,6 +677,7 @@ WAITS = {
     "a socket, a terminal or a change of files": ("wait_woken", OUTSIDE),
     "a socket of this machine": ("unix_stream_read_generic", OUTSIDE),
     "a connection to the program's own service": ("", OUTSIDE),
+    "an event": ("eventfd_read", OUTSIDE),
     "one of several descriptors": ("do_sys_poll", OUTSIDE),
     "a signal": ("sys_pause", OUTSIDE),
     "a semaphore or message between programs": ("do_semtimedop", OUTSIDE),

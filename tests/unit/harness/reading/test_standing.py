@@ -50,6 +50,15 @@ def test_a_child_gets_what_a_thread_of_the_parent_that_waits_for_it_sends(thread
     assert live(looks(PARENT, FOR_CHILD, thread), looks(CHILD, FROM_PARENT, parent=PARENT)) == goes_on
 
 
+EVENT = {"wchan": "eventfd_read", "call": "eventfd", "timed": False, "holders": (PARENT,), "outside": False}
+
+
+@pytest.mark.parametrize(("other", "goes_on"), [(EVENT, False), (LOCK, False), (NAP, True), (FROM_AFAR, True)])
+def test_an_event_comes_from_a_thread_of_the_process_that_may_itself_go_on(other, goes_on):
+    """Of two that each wait for an event of the other, both are lost."""
+    assert (live(looks(PARENT, EVENT, other)) == {PARENT}) is goes_on
+
+
 POLLS = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": None, "outside": None}
 
 
