@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
 from harness.classify.facts import ids_of
-from harness.classify.signs import ended_by_exception
+from harness.classify.signs import ended_by_exception, stopped_just_before
 from harness.core.node import PIDS
-from harness.core.verdict import Kind
+from harness.core.verdict import Confidence, Kind
 from harness.registry import Registry
 
 if TYPE_CHECKING:
@@ -100,7 +100,17 @@ def classify(case: Case) -> Verdict:
     if first.kind in (Kind.HANG, Kind.UNRESOLVED) and (died := ended_by_exception(case)):
         because, cites = f"{because}; {died}", (*cites, *ids_of(case.evidence.logs))
     first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
-    return replace(first, alternatives=competing(case, first))
+    return _doubted(case, replace(first, alternatives=competing(case, first)))
+
+
+def _doubted(case: Case, verdict: Verdict) -> Verdict:
+    """A crash that comes just after we had stopped a process of the trial may be our doing: no proof of a failure."""
+    stopped, cites = stopped_just_before(case, verdict.rank) if verdict.kind is Kind.CRASH else ("", ())
+    if not stopped:
+        return verdict
+    sure = Confidence.LOW if verdict.confidence is Confidence.LOW else Confidence.MEDIUM
+    because, cites = f"{verdict.because}; {stopped}", (*verdict.cites, *cites)
+    return replace(verdict, confidence=sure, because=because, cites=cites)
 
 
 def _whereabouts(case: Case, rank: int | None) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.classify.facts import job_of_case, main_pid, silence_began_s, threads_slept
 from harness.classify.rules.oom import memory_marks, steady_growth
 from harness.core.dotted import leaves
+from harness.core.node import in_words
+from harness.core.outcome import Ending
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from harness.core.evidence import EvidenceId
     from harness.core.verdict import Case
     from harness.reading.stillness import Motion
 
@@ -28,6 +32,12 @@ _ENDED = re.compile(
     re.MULTILINE,
 )
 """What Python prints of a thread that an exception ends, and multiprocessing of a process."""
+
+JUST_S = 3.0
+"""So long after a stop a failure may come of it: two seconds, and one for what taking the stacks lasts beside it."""
+
+OF_ITS_TEXT = frozenset({"ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError"})
+"""Exceptions that come of what the program says, whatever its calls return."""
 
 Sign: TypeAlias = "Callable[[Case], str]"
 """A sentence about the case, empty when it does not show this."""
@@ -207,6 +217,33 @@ def text_of(case: Case) -> str:
     """Everything that the trial said: exceptions of all ranks, then its output."""
     exceptions = [f"{result.exception}: {result.message}" for result in case.evidence.results if result.exception]
     return "\n".join([*exceptions, case.evidence.output])
+
+
+def stopped_just_before(case: Case, rank: int | None) -> tuple[str, tuple[EvidenceId, ...]]:
+    """That we had stopped a process for its stacks shortly before the trial, or that rank of it, ended; and the stacks.
+
+    A stop ends some calls early. Those that we know are left alone (``harness.reading.waits``); there may be others.
+    """
+    result = case.evidence.result_of(rank)
+    if result is not None and result.bare in OF_ITS_TEXT:
+        return "", ()
+    for sample in reversed(case.evidence.stacks):
+        before_s = _ended_s(case, sample.rank) - sample.t_s - sample.stopped_s
+        if sample.stopped_s and rank in (None, sample.rank) and 0 <= before_s <= JUST_S:
+            stopped = f"process {in_words(sample.pid)} had been stopped by us for {1000 * sample.stopped_s:.0f} ms"
+            why = "to see its stacks, which may have ended a call of it early"
+            tells = "whether it fails without that, a run without nsa-harness tells"
+            return f"{stopped}, {before_s:.1f} s before, {why}: {tells}", (sample.id,)
+    return "", ()
+
+
+def _ended_s(case: Case, rank: int) -> float:
+    """When a rank ended by itself, or the whole trial where nobody says so; infinite where we ended it."""
+    for facts in case.evidence.ranks:
+        if facts.rank == rank and facts.ended_s is not None:
+            return facts.ended_s
+    by_itself = case.outcome.ending in (Ending.EXITED, Ending.SIGNALLED)
+    return case.outcome.duration_s if by_itself else inf
 
 
 def ended_by_exception(case: Case) -> str:

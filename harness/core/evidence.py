@@ -158,11 +158,15 @@ class StackSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFailure:
-    """A source that could not be used, and why; what is missing is evidence too."""
+    """A source that could not be used, and why; what is missing is evidence too.
+
+    ``stopped_s`` is how long a process was stopped for nothing, seconds.
+    """
 
     id: EvidenceId
     source: str
     reason: str
+    stopped_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

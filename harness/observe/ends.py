@@ -40,6 +40,9 @@ _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
+_EVENT, _IO_URING, _AIO = "eventfd:[", "anon_inode:[io_uring]", "/[aio]"
+"""How the target of an eventfd begins here; what shows, open or in memory, that the kernel may write to one."""
+
 _LISTENER = "/pymp-"
 """What the path of a socket has at which multiprocessing listens for processes of the same program."""
 
@@ -256,8 +259,8 @@ class Ends:
         if target.startswith("socket:["):
             end = self._socket(pid, int(target[8:-1]))
             return end._replace(outside=True) if call in TRANSFERS and has_a_limit(pid, fd) else end
-        if target.startswith("anon_inode:[eventfd"):
-            return End("eventfd", "an event", (pid,), outside=False)
+        if target.startswith(_EVENT):
+            return self._event(pid, target)
         if target.startswith("/") and self._is_fifo(pid, fd):
             end = self._pipe(target, reads=call not in _WRITES)
             # Whoever keeps both ends open itself does so for others to come and go.
@@ -269,6 +272,11 @@ class Ends:
         holders = self._holding(target, modes=(opposite, "rw"))
         what = "something in a pipe" if reads else "room in a pipe"
         return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
+
+    def _event(self, pid: int, target: str) -> End:
+        """An eventfd: who has it open may write to it, and the kernel for whoever asks for input and output by that."""
+        asks_the_kernel = pid in self._holding(_IO_URING) or any(_AIO in region.file for region in self._regions(pid))
+        return End("eventfd", "an event", self._holding(target) or (pid,), outside=asks_the_kernel)
 
     def _is_fifo(self, pid: int, fd: int) -> bool:
         try:
@@ -392,7 +400,7 @@ class Ends:
             for fd in self._files.names(f"{pid}/fd"):
                 target = self._target(pid, int(fd))
                 is_fifo = target.startswith("/") and self._is_fifo(pid, int(fd))
-                if is_fifo or target.startswith(("pipe:[", "socket:[")):
+                if is_fifo or target.startswith(("pipe:[", "socket:[", _EVENT, _IO_URING)):
                     opened.setdefault(target, []).append((pid, self._mode(pid, fd)))
         return opened
 
@@ -401,7 +409,11 @@ class Ends:
         return {0: "r", 1: "w"}.get(access, "rw")
 
     def _target(self, pid: int, fd: int) -> str:
-        return self._files.link(f"{pid}/fd/{fd}")
+        """What a descriptor is open on; ``eventfd:[7]`` by the number that the kernel gives since 5.2, else without."""
+        target = self._files.link(f"{pid}/fd/{fd}")
+        if target.startswith("anon_inode:[eventfd"):
+            return f"{_EVENT}{self._files.fields(f'{pid}/fdinfo/{fd}').get('eventfd-id', '')}]"
+        return target
 
 
 def _file_at(address: int, code: Sequence[_Region]) -> str:

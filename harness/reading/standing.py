@@ -90,6 +90,10 @@ MESSAGES = REAL_TIME | {"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGIO"}
 ENDS = "SIGTERM"
 """The signal that asks a program to end: an event loop that handles it may wait for nothing else."""
 
+HANGS_UP = "SIGHUP"
+"""A message to some programs. One that is not Python and handles SIGTERM as well removes its files at both and ends, as
+gzip and sort do: an end that a signal may bring about without any handler, too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance:
@@ -524,6 +528,8 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
     in_a_loop = innermost is not None and innermost.file.endswith("/selectors.py")
     if in_a_loop and not one.command.startswith(LOADER_WORKER):
         awaited = MESSAGES | {ENDS}
+    if not one.samples and ENDS in last.handles:
+        awaited -= {HANGS_UP}
     for name in sorted(awaited.intersection(last.handles)):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
     if "SIGCHLD" in last.handles and children:

@@ -114,6 +114,7 @@ ROWS = (
     Row(what="a socket, a terminal or a change of files", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"wait_woken", shared=True),
     Row(what="a socket of this machine", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"skb_wait|unix_", calls=_calls("socket-unix accept recvfrom recvmsg sendto sendmsg"), shared=True),
     Row(what="a connection to the program's own service", cause="blocked-io", ender=Ender.PROGRAM, calls=_calls(OWN_SERVICE), shared=True),
+    Row(what="an event", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"eventfd_", calls=_calls("eventfd"), shared=True),
     Row(what="one of several descriptors", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"poll|select", calls=_calls("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2"), shared=True),
     Row(what="a signal", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"sys_pause|sigtimedwait|sigsuspend", calls=_calls("pause rt_sigtimedwait rt_sigsuspend"), shared=True),
     Row(what="a semaphore or message between programs", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"semtimedop|msgrcv|msgsnd|mq_", calls=_calls("semop semtimedop msgrcv msgsnd mq_timedreceive mq_timedsend")),
@@ -233,8 +234,11 @@ def is_cut_short_by_a_stop(kernel_function: str) -> bool:
 CUT_SHORT_BY_A_STOP = frozenset({"write", "writev", "sendto", "sendmsg", "sendfile", "splice"})
 """Calls that wait for room with some of it done, as :func:`is_cut_short_by_a_stop` has it by the kernel's functions."""
 
-ENDED_BY_A_STOP = frozenset({"semop", "semtimedop", "close", "rt_sigtimedwait", "io_getevents", "io_uring_enter"})
-"""Calls that even a stop ends: most with an error, and a ``close`` that waits until all is sent before its time."""
+ENDED_BY_A_STOP = frozenset(
+    {"semop", "semtimedop", "close", "rt_sigtimedwait", "io_getevents", "io_uring_enter", "recvmmsg"}
+)
+"""Calls that even a stop ends: most with an error, a ``close`` that waits until all is sent before its time, a
+``recvmmsg`` with fewer messages."""
 
 EVENTS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 """Calls that a stop ends with an error as well, which every loop of events in Python or a library begins again."""

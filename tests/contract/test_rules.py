@@ -619,6 +619,46 @@ def test_nothing_is_a_hang_while_it_moves(rule, _i, canned):
     assert classify(lively).kind is not Kind.HANG
 
 
+ENDED_S = 12.0
+
+
+def failed_after_a_stop(
+    before_s: float, *, stopped_s: float = 0.2, ending: Ending = Ending.EXITED, **said: Any
+) -> Case:
+    (taken,) = stacks([IN_LOCK], start_s=ENDED_S - before_s - stopped_s - 1.2)
+    raised = {"result": result(**said)} if said else {}
+    return case(
+        ending=ending, exit=Exit(code=1), cleanup=Cleanup(), duration_s=ENDED_S,
+        stacks=(replace(taken, stopped_s=stopped_s),), **raised,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [{}, {"exception": "InterruptedError", "message": "[Errno 4]"}])
+def test_a_failure_just_after_our_own_stop_is_no_proof_and_says_so(said):
+    verdict = classify(failed_after_a_stop(0.8, **said))
+    assert (verdict.kind, verdict.confidence) == (Kind.CRASH, Confidence.MEDIUM)
+    assert f"process {PID} had been stopped by us for 200 ms, 0.8 s before" in verdict.because
+    assert "a run without nsa-harness tells" in verdict.because
+    assert "stack-1" in verdict.cites
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        failed_after_a_stop(5.0),
+        failed_after_a_stop(0.8, stopped_s=0.0),
+        failed_after_a_stop(0.8, exception="NameError", message="name 'x' is not defined"),
+        # It raised some time ago, and did not end: the stop was while it was looked why.
+        failed_after_a_stop(0.8, ending=Ending.STOPPED_BY_US, exception="ValueError", message="shapes"),
+    ],
+    ids=["long before", "not stopped", "by what the program says", "before the stop"],
+)
+def test_a_failure_that_no_stop_may_have_brought_about_is_proof(failed):
+    verdict = classify(failed)
+    assert (verdict.kind, verdict.confidence) == (Kind.CRASH, Confidence.PROOF)
+    assert "stopped by us" not in verdict.because
+
+
 # --- Who can end a wait decides whether it is a hang -----------------------------------------------------------------
 
 PROCESS, OUTSIDE, NOBODY_KNOWS = "process", "outside", "nobody knows"
@@ -637,6 +677,7 @@ WAITS = {
     "a socket, a terminal or a change of files": ("wait_woken", OUTSIDE),
     "a socket of this machine": ("unix_stream_read_generic", OUTSIDE),
     "a connection to the program's own service": ("", OUTSIDE),
+    "an event": ("eventfd_read", OUTSIDE),
     "one of several descriptors": ("do_sys_poll", OUTSIDE),
     "a signal": ("sys_pause", OUTSIDE),
     "a semaphore or message between programs": ("do_semtimedop", OUTSIDE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import SourceFailure, StackSample
@@ -33,6 +34,7 @@ def sample_all(
     taken when none has them.
     A source that can only answer by disturbing the process refuses to when native frames are asked for, so it comes
     last of all.
+    What failed may have stopped the process all the same, which counts with the sample.
     """
     failures: list[SourceFailure] = []
     second_best: StackSample | None = None
@@ -42,9 +44,13 @@ def sample_all(
             if isinstance(answer, SourceFailure):
                 failures.append(answer)
             elif answer.native or not want_native:
-                return answer, tuple(failures)
+                return _with_stops(answer, failures), tuple(failures)
             else:
                 second_best = second_best or answer
         if second_best is not None:
             break
-    return second_best, tuple(failures)
+    return second_best and _with_stops(second_best, failures), tuple(failures)
+
+
+def _with_stops(sample: StackSample, failures: Sequence[SourceFailure]) -> StackSample:
+    return replace(sample, stopped_s=sample.stopped_s + sum(failure.stopped_s for failure in failures))

@@ -36,7 +36,7 @@ class PyStack(Dumper):
         argv = ["env", KEEPS_MEMORY, *run_by(tool), "remote", how, str(pid)]
         dump = run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
         if dump.failure is None and native and not self._every_thread and NOT_MERGED in dump.text:
-            return Dump(failure="native frames that end before Python's begin")
+            return Dump(failure="native frames that end before Python's begin", stopped_s=dump.stopped_s)
         return dump
 
     def read(self, text: str) -> tuple[ThreadStack, ...]:

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import multiprocessing.connection
 import os
+import platform
 import select
 import socket
 import struct
@@ -134,6 +135,58 @@ def test_a_pipe_is_filled_by_whoever_can_read_it():
     os.close(reader)
     assert end_of(writer, "write").outside
     os.close(writer)
+
+
+@pytest.fixture
+def event():
+    fd = os.eventfd(0)
+    yield fd
+    os.close(fd)
+
+
+def end_of_event(fd, other):
+    return Ends({ME: 0, other: ME}).of(ME, Call("read", (fd, 0, 0, 0, 0, 0), timed=False))
+
+
+def test_an_event_comes_from_whoever_has_that_very_one(event):
+    """Another process of the trial has one of its own, or has inherited it."""
+    makes = [sys.executable, "-c", "import os; os.eventfd(0); print(flush=True); input()"]
+    for inherited in (False, True):
+        fds = (event,) if inherited else ()
+        with subprocess.Popen(makes, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=fds) as other:
+            other.stdout.readline()
+            end = end_of_event(event, other.pid)
+            other.communicate(b"\n")
+        assert (end.call, end.outside) == ("eventfd", False)
+        assert set(end.holders) == ({ME, other.pid} if inherited else {ME})
+
+
+def test_of_kernels_that_do_not_number_events_whoever_has_any_may_have_it(event, monkeypatch):
+    fields = Ends({})._files.fields
+
+    def without_number(files, at):
+        return {name: value for name, value in fields(at).items() if name != "eventfd-id"}
+
+    monkeypatch.setattr("harness.observe.procfs.Files.fields", without_number)
+    makes = [sys.executable, "-c", "import os; os.eventfd(0); print(flush=True); input()"]
+    with subprocess.Popen(makes, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        end = end_of_event(event, other.pid)
+        other.communicate(b"\n")
+    assert (set(end.holders), end.outside) == ({ME, other.pid}, False)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="calls by their number there")
+def test_an_event_may_come_from_the_kernel_where_the_process_asks_it_for_input_and_output(event):
+    libc = ctypes.CDLL(None, use_errno=True)
+    context = ctypes.c_ulong(0)
+    if libc.syscall(206, 8, ctypes.byref(context)):  # io_setup
+        pytest.skip("this kernel gives no asynchronous input and output")
+    try:
+        assert end_of(event, "read").outside
+    finally:
+        libc.syscall(207, context)
+    assert not end_of(event, "read").outside
 
 
 def test_a_listener_at_the_same_port_of_another_machine_is_no_listener_here():

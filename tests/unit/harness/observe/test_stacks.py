@@ -487,10 +487,12 @@ def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get
             "c = ctypes.CDLL(None); c.sigtimedwait(ctypes.create_string_buffer(b'\\0\\2', 128), None, None)",
             "would end",
         ),
+        ("ctypes.CDLL(None).recvmmsg(ours.fileno(), ctypes.create_string_buffer(128), 2, 0, None)", "would end"),
     ],
     ids=[
         "a socket", "a socket with a limit", "a terminal", "a semaphore", "a large message", "all of a message",
         "Python's loop of events", "a call for events by ctypes", "a signal",
+        "several messages",
     ],
 )  # fmt: skip
 def test_a_call_that_a_stop_would_end_or_begin_anew_is_let_be(waits, why):
@@ -664,6 +666,31 @@ def test_source_that_refuses_native_frames_is_asked_last(tmp_path):
     answer, _ = pick(neutral, disturbs, tmp_path=tmp_path)
     assert answer.source == "neutral"
     assert disturbs.samples == [(1, True)]
+
+
+def test_a_dumper_that_fails_has_stopped_the_process_all_the_same(tool, child, tmp_path):
+    class Traced(Proc):
+        def state(self, pid):
+            return "t"
+
+    fails = PyStack(tool=tool("sleep 0.1; exit 1"), proc=Traced())
+    assert sample(fails, child, tmp_path, native=True).stopped_s > 0.05
+    answer, failures = pick(FailsAfter(0.2, "a"), FailsAfter(0.1, "b"), ScriptedSource(native=False), tmp_path=tmp_path)
+    assert (answer.native, len(failures)) == (False, 2)
+    assert answer.stopped_s == pytest.approx(0.3)
+
+
+class FailsAfter(ScriptedSource):
+    """Stops the process for so long, and gives Python frames only."""
+
+    def __init__(self, stopped_s, name):
+        super().__init__(name=name)
+        self.stopped_s = stopped_s
+
+    def sample(self, *, native, number, **rest):
+        if native:
+            return SourceFailure(id="failure-1", source=self.name, reason="no", stopped_s=self.stopped_s)
+        return super().sample(native=native, number=number, **rest)
 
 
 def test_nobody_can_and_everybody_says_why(tmp_path):

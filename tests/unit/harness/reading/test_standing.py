@@ -50,6 +50,15 @@ def test_a_child_gets_what_a_thread_of_the_parent_that_waits_for_it_sends(thread
     assert live(looks(PARENT, FOR_CHILD, thread), looks(CHILD, FROM_PARENT, parent=PARENT)) == goes_on
 
 
+EVENT = {"wchan": "eventfd_read", "call": "eventfd", "timed": False, "holders": (PARENT,), "outside": False}
+
+
+@pytest.mark.parametrize(("other", "goes_on"), [(EVENT, False), (LOCK, False), (NAP, True), (FROM_AFAR, True)])
+def test_an_event_comes_from_a_thread_of_the_process_that_may_itself_go_on(other, goes_on):
+    """Of two that each wait for an event of the other, both are lost."""
+    assert (live(looks(PARENT, EVENT, other)) == {PARENT}) is goes_on
+
+
 POLLS = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": None, "outside": None}
 
 
@@ -101,6 +110,28 @@ def test_nccls_threads_write_nothing_to_a_pipe_that_python_itself_reads(called_b
     ]  # fmt: skip
     one = standing(looks(PARENT, own_pipe, of_nccl), stacks, job_pids=frozenset({PARENT}))
     assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
+INTO_PIPE = {"wchan": "anon_pipe_write", "call": "pipe-write", "timed": False, "holders": (PARENT,), "outside": False}
+TO_CHILD = {**INTO_PIPE, "holders": (CHILD,)}
+
+
+@pytest.mark.parametrize(
+    ("handles", "goes_on"),
+    [(("SIGHUP", "SIGTERM"), set()), (("SIGHUP",), {PARENT, CHILD}), (("SIGTERM", "SIGUSR1"), {PARENT, CHILD})],
+)
+def test_a_program_that_ends_alike_when_its_terminal_hangs_up_is_let_on_by_nobody(handles, goes_on):
+    """gzip does, into which a program writes more than it reads of it."""
+    assert live(looks(PARENT, TO_CHILD), looks(CHILD, INTO_PIPE, parent=PARENT, handles=handles)) == goes_on
+
+
+def test_a_python_program_may_take_a_hang_up_for_a_message():
+    rows = looks(PARENT, LOCK, handles=("SIGHUP", "SIGTERM"))
+    frame = Frame(function="wait", file="/usr/lib/python3.11/threading.py", line=320)
+    thread = ThreadStack(tid=PARENT, name="", frames=(frame,))
+    sample = StackSample(id="stack-0", source="py-spy", native=False, t_s=1.0, rank=0, pid=PARENT, threads=(thread,))
+    one = standing(rows, [sample], job_pids=frozenset({PARENT}))
+    assert PARENT in alive({PARENT: one})
 
 
 @pytest.mark.parametrize(
