@@ -156,10 +156,14 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
+    from harness.report.stops import stops_of
     from harness.store import layout
 
-    evidence = store.read_evidence(record.trial.key)
-    by_trial = {record.trial.key: evidence} if evidence is not None else {}
+    by_trial: dict[str, Evidence] = {}
+    for look in (*store.records(), record):
+        if (of_it := store.read_evidence(look.trial.key)) is not None:
+            by_trial[look.trial.key] = of_it
+    evidence = by_trial.get(record.trial.key)
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
     stuck = _stuck(record, evidence)
     if as_json:
@@ -167,6 +171,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
             "run": str(store.run_dir),
             "verdict": to_json(record.verdict),
             "stuck": to_json(stuck),
+            "stopped": to_json(stops_of(by_trial.values())),
             "unseen": [failure.reason for failure in evidence.failures] if evidence and not evidence.stacks else [],
         }
         click.echo(json.dumps(answer, indent=1))

@@ -130,7 +130,8 @@ class StackSample:
     ``positions`` are what the process itself said of the lists that its loops go through, the innermost first.
     ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
-    ``stopped_s`` is how long the process was stopped for it, seconds. ``onlookers`` are threads that, by the source of
+    ``stopped_s`` is how long the process was stopped for it, and for what was tried in vain before it, seconds.
+    ``onlookers`` are threads that, by the source of
     their own code, do nothing next that another may wait for, ``plain_onlookers`` those of them whose file uses nothing
     that another file of the program may define, and ``endless_onlookers`` those in a loop that does not end by itself;
     ``actors`` are threads that may do such a thing.
@@ -156,11 +157,15 @@ class StackSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFailure:
-    """A source that could not be used, and why; what is missing is evidence too."""
+    """A source that could not be used, and why; what is missing is evidence too.
+
+    ``stopped_s`` is how long a process was stopped for nothing, seconds: the sample that came in its place has it too.
+    """
 
     id: EvidenceId
     source: str
     reason: str
+    stopped_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from harness.report.stacks import (
     variables,
     who_tells,
 )
+from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
 from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
@@ -95,7 +96,8 @@ def watched(
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``.
 
-    ``end_it`` is the command that ends the job, ``argv`` the one that asks again; empty where there is none.
+    ``by_key`` has the evidence of every look. ``end_it`` is the command that ends the job, ``argv`` the one that asks
+    again; empty where there is none.
     """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
@@ -107,7 +109,9 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    out += ["", *_indented(_next_of(record, evidence, end_it=end_it)), "", *named_path(label, where, width=WIDTH)]
+    stopped = sentence(stops_of(by_key.values()), most=NAMED)
+    out += ["", *_indented(stopped), "", *_indented(_next_of(record, evidence, end_it=end_it))]
+    out += ["", *named_path(label, where, width=WIDTH)]
     if argv:
         out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)

@@ -94,8 +94,9 @@ class Dumper:
     ) -> StackSample | SourceFailure:
         """The stacks of the threads that it shows."""
 
-        def failure(reason: str) -> SourceFailure:
-            return SourceFailure(id=f"failure-{number}-{self.name}", source=self.name, reason=reason)
+        def failure(reason: str, stopped_s: float = 0.0) -> SourceFailure:
+            id_ = f"failure-{number}-{self.name}"
+            return SourceFailure(id=id_, source=self.name, reason=reason, stopped_s=stopped_s)
 
         tool = self.tool or find_tool(self.name)
         if tool is None:
@@ -105,7 +106,7 @@ class Dumper:
             return failure(why_not)
         dump = self.ask(tool, pid, native=native)
         if dump.failure is not None:
-            return failure(dump.failure)
+            return failure(dump.failure, dump.stopped_s)
         try:
             threads = self.read(dump.text)
             sample = StackSample(
@@ -120,7 +121,7 @@ class Dumper:
             )
             return self.beside(sample, dump)
         except ValueError as error:
-            return failure(f"unreadable output: {error}")
+            return failure(f"unreadable output: {error}", dump.stopped_s)
 
 
 def find_tool(name: str) -> str | None:
@@ -222,19 +223,26 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
         os.setpriority(os.PRIO_PROCESS, dumper.pid, NICE)
     with _Stopwatch(pid, proc) as stopwatch:
         answer, waited_s = _answer(dumper, proc=proc, limit_s=limit_s)
+    stopped_s = stopwatch.seconds
     if answer is None:
-        return Dump(failure=_end(dumper, pid=pid, before=before, proc=proc, waited_s=waited_s))
+        why = _end(dumper, pid=pid, before=before, proc=proc, waited_s=waited_s)
+        return Dump(failure=why, stopped_s=stopped_s)
     out, err = answer
     if dumper.returncode == 0:
-        return Dump(text=out.decode(errors="replace"), stopped_s=stopwatch.seconds)
+        return Dump(text=out.decode(errors="replace"), stopped_s=stopped_s)
     _let_on(pid, before=before, proc=proc)
     if not proc.states(pid):
         return Dump(failure=f"process {pid} ended while it was looked at")
-    return Dump(failure=why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc))
+    why = why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc)
+    return Dump(failure=why, stopped_s=stopped_s)
 
 
 class _Stopwatch:
-    """How long a process is held by a dumper, by looking at its state five hundred times a second meanwhile."""
+    """How long a process is held by a dumper, by looking at its state five hundred times a second meanwhile.
+
+    Each look that finds it held counts the time since the look before: what is too much at a stop's beginning is too
+    little at its end, also where the machine is busy and the looks come late.
+    """
 
     EVERY_S = 0.002
 
@@ -253,13 +261,12 @@ class _Stopwatch:
         self._thread.join()
 
     def _look(self) -> None:
-        since_s: float | None = None
+        before_s = time.monotonic()
         while not self._over.wait(self.EVERY_S):
             now_s = time.monotonic()
-            is_traced = self._proc.state(self._pid) == "t"
-            if is_traced and since_s is not None:
-                self.seconds += now_s - since_s
-            since_s = now_s if is_traced else None
+            if self._proc.state(self._pid) == "t":
+                self.seconds += now_s - before_s
+            before_s = now_s
 
 
 def _answer(dumper: subprocess.Popen[bytes], *, proc: Proc, limit_s: float) -> tuple[tuple[bytes, bytes] | None, float]:

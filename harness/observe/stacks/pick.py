@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import SourceFailure, StackSample
@@ -42,9 +43,19 @@ def sample_all(
             if isinstance(answer, SourceFailure):
                 failures.append(answer)
             elif answer.native or not want_native:
-                return answer, tuple(failures)
+                return _with_stops(answer, failures)
             else:
                 second_best = second_best or answer
         if second_best is not None:
             break
-    return second_best, tuple(failures)
+    return _with_stops(second_best, failures)
+
+
+def _with_stops(
+    sample: StackSample | None, failures: Sequence[SourceFailure]
+) -> tuple[StackSample | None, tuple[SourceFailure, ...]]:
+    """The sample, for which the process was also stopped by whoever failed before, and the failures."""
+    in_vain_s = sum(failure.stopped_s for failure in failures)
+    if sample is not None and in_vain_s:
+        sample = replace(sample, stopped_s=sample.stopped_s + in_vain_s)
+    return sample, tuple(failures)
