@@ -101,7 +101,7 @@ def watched(
     """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
-    if verdict.kind is Kind.UNRESOLVED:
+    if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW):
         head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
     out = [*head, *_indented(clean(verdict.because))]
     if evidence is not None:
@@ -129,6 +129,9 @@ NEXT = {
 }
 """What to do next about a watched job that is undecided, by the cause."""
 
+PROGRESSES = "nothing is to be done: it progresses. Watch it with --follow to be told when it stops"
+"""The same about one that is seen to get on."""
+
 
 def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> str:
     verdict = record.verdict
@@ -139,6 +142,8 @@ def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> 
     if stopped:
         pids = " ".join(map(in_words, stopped))
         return f"nothing was ended. It goes on with: kill -CONT {pids}"
+    if verdict.kind is Kind.SLOW:
+        return PROGRESSES
     if verdict.kind is not Kind.UNRESOLVED:
         return f"nothing was ended. When you have seen enough, end the job with: {end_it}" if end_it else NOTHING_ENDED
     if verdict.cause == "not-looked-into" and evidence is not None:

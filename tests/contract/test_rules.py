@@ -1271,6 +1271,16 @@ def test_a_loop_that_counts_says_how_long_it_still_needs():
     assert {"stack-1", "stack-2", "stack-3"} <= set(verdict.cites)
 
 
+def test_of_a_watched_job_that_progresses_nobody_says_that_it_was_ended_or_counts_its_steps():
+    seen = looping("for t in range(S):\n    step(t)", *COUNTS).evidence
+    verdict = classify(still_running(processes=seen.processes, stacks=seen.stacks, main=seen.main))
+    assert told(verdict).startswith("SLOW")
+    assert verdict.because.startswith("it progressed in the ")
+    assert " s that it was watched: t is 41 of 4096 in evaluate" in verdict.because
+    assert "ended" not in verdict.because
+    assert "steps" not in verdict.because
+
+
 @pytest.mark.parametrize("times", [BRIEF, BEYOND, LONG, 9 * LONG])
 @pytest.mark.parametrize(
     ("source", "turns"),

@@ -18,6 +18,7 @@ from harness.report.words import at, of
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.outcome import Outcome
+    from harness.core.record import TrialRecord
     from harness.report.findings import Findings
     from harness.report.tried import Group
 
@@ -93,7 +94,7 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
         ("rule", f"{code(verdict.rule)}, confidence {md(verdict.confidence)}"),
         ("evidence", listed(map(code, verdict.cites))),
         ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
-        ("steps done", f"{steps_of(record)}"),
+        *_steps(record),
         ("ended", md(ended(record.outcome))),
         ("limits", seen.limits(record.trial.budget)),
         ("healthy time", seen.healthy(record.trial.prediction)),
@@ -107,6 +108,11 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
     if verdict.also:
         rows.append(("also noted", md("; ".join(verdict.also))))
     return table(("", f"trial {group.first.number}"), rows)
+
+
+def _steps(record: TrialRecord) -> list[tuple[str, str]]:
+    """The steps that were done; of a job that was only watched nobody counted them."""
+    return [] if record.outcome.ending is Ending.STILL_RUNNING else [("steps done", f"{steps_of(record)}")]
 
 
 def _touched(outcome: Outcome, evidence: Evidence | None) -> list[tuple[str, str]]:

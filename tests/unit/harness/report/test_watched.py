@@ -1,4 +1,4 @@
-"""How often and how long a look stopped the processes of a job: said of every job that is not ours, in every form."""
+"""A job that was only watched: how often and how long a look stopped its processes, and nothing of limits or ends."""
 
 from __future__ import annotations
 
@@ -118,3 +118,16 @@ def test_of_a_run_it_stands_in_the_evidence_and_not_on_the_first_screen(make_run
     first, rest = markdown.render(report).split("\n## ", 1)
     assert "stopped" not in first
     assert "| stopped to look | to see native frames process 4100 was stopped 3 times, 300 ms in all" in rest
+
+
+def test_a_watched_job_that_progresses_has_no_limit_no_steps_and_no_end(look):
+    run, run_dir, evidence = look((Kind.SLOW, None))
+    report = build(run, run_dir)
+    page = markdown.render(report)
+    assert report.summary.verdict == "No hang was seen, it progresses"
+    for claim in ("ran out of time", "out of time", "Give the slow cells time", "steps done", "we ended it", "720 h"):
+        assert claim not in page
+    record = run.records[-1]
+    shown = one.watched(record, {record.trial.key: evidence}, end_it="kill 4100", where=Path("x"), argv=())
+    assert shown.startswith("no hang was seen, it progresses  (watched for 7.4 s)")
+    assert "kill" not in shown
