@@ -73,10 +73,8 @@ def _of_one(case: Case) -> Verdict | None:
     if loops:
         state = "; ".join([*([steps] if steps else []), *map(str, loops), _needs(case)])
     else:
-        state = (
-            f"{f'{steps}, ' if steps else ''}the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before; "
-            f"{would_have_needed(case)}"
-        )
+        marks = f"the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before"
+        state = f"{', '.join(filter(None, (steps, marks)))}; {would_have_needed(case)}"
     cites = ["progress", "exit", *cited(loops)]
     if case.trial.prediction is not None:
         cites.append("prediction")
