@@ -75,6 +75,7 @@ def in_full(findings: Findings, group: Group) -> str:
         return "\n\n".join(parts)
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
+        seen.processes(evidence, trial.record),
         seen.variables(evidence),
         seen.raised(evidence, verdict.rank),
         seen.ranks(evidence),

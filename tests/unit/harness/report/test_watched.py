@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.evidence import Evidence, RankFacts, StackSample
+from harness.core.evidence import Evidence, Frame, RankFacts, StackSample, ThreadStack
 from harness.core.outcome import Ending
 from harness.core.verdict import Answer, Kind
 from harness.report import one
 from harness.report.build import build
 from harness.report.render import html, markdown
 from harness.report.render import json as json_form
+from harness.report.seen import processes
 from harness.report.stops import sentence, stops_of
 from harness.report.text import wrap
 from harness.solo import foreign_question, foreign_trial
@@ -131,3 +132,22 @@ def test_a_watched_job_that_progresses_has_no_limit_no_steps_and_no_end(look):
     shown = one.watched(record, {record.trial.key: evidence}, end_it="kill 4100", where=Path("x"), argv=())
     assert shown.startswith("no hang was seen, it progresses  (watched for 7.4 s)")
     assert "kill" not in shown
+
+
+def test_every_process_whose_stack_the_verdict_cites_is_shown_where_it_is(look, parts):
+    run, _, evidence = look((Kind.UNRESOLVED, "moving"))
+    waits = evidence.stacks[0]
+    work = Frame(function="evaluate", file="/src/eval.py", line=13)
+    works = dataclasses.replace(waits, id="stack-8", pid=8, threads=(ThreadStack(tid=8, name="", frames=(work,)),))
+    empty = dataclasses.replace(works, id="stack-9", t_s=9.0, threads=(ThreadStack(tid=8, name="", frames=()),))
+    seen = dataclasses.replace(evidence, stacks=(waits, works, empty), heartbeats=(), main=4100)
+    verdict = dataclasses.replace(run.records[0].verdict, cites=("stack-8", "stack-9", waits.id))
+    record = dataclasses.replace(run.records[0], verdict=verdict)
+    shown = one.watched(record, {record.trial.key: seen}, end_it="", where=Path("x"), argv=())
+    assert "process 8 is in evaluate (eval.py:13)" in shown
+    assert "process 4100 " in shown.partition("where it is:")[2]
+    assert "  process 8 of it, " in shown
+    assert "=> evaluate (/src/eval.py:13)" in shown
+    page = processes(seen, record)
+    assert "process 8 is in evaluate" in page
+    assert "process 4100 " in page
