@@ -204,7 +204,7 @@ def run(
 
 
 def watch(pid: int, *, runs: str | os.PathLike[str] | None = None, quiet: bool = False) -> Watched:
-    """What the running job around process ``pid`` does; it is not ended, and takes about seven seconds.
+    """What the running job around process ``pid`` does; it is not ended. Takes five to ten seconds.
 
     Raises:
         UsageError: no such process, or no Python process in its tree.

@@ -60,7 +60,7 @@ def _weighed(rival: Rival, case: Case) -> Alternative:
         because=rival.because,
         supports=_sentences(rival.pro, case),
         against=_sentences(rival.con, case),
-        experiment=rival.test,
+        experiment=rival.test_of(case),
     )
 
 

@@ -16,18 +16,26 @@ from harness.core.verdict import Kind
 
 if TYPE_CHECKING:
     from harness.classify.signs import Sign
+    from harness.core.verdict import Case
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A cause that competes with others, the signs for it and against it, and the ``test`` that decides."""
+    """A cause that competes with others, the signs for it and against it, and the ``test`` that decides.
+
+    The test may depend on what the case shows: nobody need do again what was done.
+    """
 
     cause: str
     because: str
     _: KW_ONLY
     pro: tuple[Sign, ...] = ()
     con: tuple[Sign, ...] = ()
-    test: str
+    test: str | Sign
+
+    def test_of(self, case: Case) -> str:
+        """The test that decides in this case."""
+        return self.test if isinstance(self.test, str) else self.test(case)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +62,7 @@ SLOW = Rival(
     "it would have gone on: the work is only longer than the limit",
     pro=(signs.stacks_move, signs.within_prediction, signs.memory_moves, signs.gpu_works),
     con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
-    test="run it again with ten times the stall limit: a slow trial makes its next mark, a hung one never does",
+    test=signs.longer,
 )
 
 RIVALS: tuple[Entry, ...] = (
@@ -448,7 +456,7 @@ RIVALS: tuple[Entry, ...] = (
                 "nothing that it waits for will come",
                 pro=(signs.stacks_stay, signs.asleep, signs.beyond_prediction, signs.pending, signs.gpu_occupied),
                 con=(signs.stacks_move, signs.memory_moves, signs.within_prediction),
-                test="run it again with ten times the stall limit, and let it be looked at with native frames",
+                test=signs.longer_with_native_frames,
             ),
         ),
     ),

@@ -256,3 +256,25 @@ def ended_by_exception(case: Case) -> str:
             short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
             return f"before that {thread or f'process {process}'} had ended by an exception{where}: {short}"
     return ""
+
+
+# -- what would decide
+
+
+def longer(case: Case) -> str:
+    """More time: of a trial ten times its limit, of a job that was only watched, which has none, a later look."""
+    if case.outcome.ending is Ending.STILL_RUNNING:
+        return "watch it again later, or with --follow: what is only slow is somewhere else then"
+    return "run it again with ten times the stall limit: a slow trial makes its next mark, a hung one never does"
+
+
+def longer_with_native_frames(case: Case) -> str:
+    """More time, and native frames where none were taken."""
+    if case.outcome.ending is Ending.STILL_RUNNING:
+        again = "watch it again later, or with --follow: what is stuck is where it was"
+        missing = "; see why no native frames could be taken with: nsa-harness doctor"
+    else:
+        again = "run it again with ten times the stall limit"
+        missing = ", and let it be looked at with native frames"
+    has_native = any(sample.native for sample in case.evidence.stacks)
+    return again if has_native else f"{again}{missing}"

@@ -61,9 +61,11 @@ def watch(
 ) -> None:
     """Say what the running job around PID does, whether it hangs, where, and which rank keeps the others waiting.
 
-    PID is any process of the job; it need not have been started by nsa-harness and is not ended, signalled or slowed.
-    Takes about seven seconds. A rank is stopped only when it stands still anyway, for a fraction of a second, to see
-    its native frames. With --slurm an agent is put beside the job's ranks on each node, and goes when that is over.
+    PID is any process of the job; it need not have been started by nsa-harness and is not ended or signalled. Takes
+    five to ten seconds, up to twenty on a busy machine. A process that sleeps at every look, even one that often
+    wakes, is stopped five times as a rule to see its native frames: for 0.05 to 0.5 s each, up to 2 s on a busy
+    machine; the answer has the milliseconds. With --slurm an agent is put beside the job's ranks on each node, and
+    goes when that is over.
     """
     from harness.cli.console import progress
     from harness.cli.exit_codes import ExitCode, of_watched
@@ -156,10 +158,14 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
+    from harness.report.stops import stops_of
     from harness.store import layout
 
-    evidence = store.read_evidence(record.trial.key)
-    by_trial = {record.trial.key: evidence} if evidence is not None else {}
+    by_trial: dict[str, Evidence] = {}
+    for look in (*store.records(), record):
+        if (of_it := store.read_evidence(look.trial.key)) is not None:
+            by_trial[look.trial.key] = of_it
+    evidence = by_trial.get(record.trial.key)
     store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
     stuck = _stuck(record, evidence)
     if as_json:
@@ -167,6 +173,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
             "run": str(store.run_dir),
             "verdict": to_json(record.verdict),
             "stuck": to_json(stuck),
+            "stopped": to_json(stops_of(by_trial.values())),
             "unseen": [failure.reason for failure in evidence.failures] if evidence and not evidence.stacks else [],
         }
         click.echo(json.dumps(answer, indent=1))

@@ -132,7 +132,8 @@ class StackSample:
     ``positions`` are what the process itself said of the lists that its loops go through, the innermost first.
     ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
-    ``stopped_s`` is how long the process was stopped for it, seconds. ``onlookers`` are threads that, by the source of
+    ``stopped_s`` is how long the process was stopped for it, and for what was tried in vain before it, seconds.
+    ``onlookers`` are threads that, by the source of
     their own code, do nothing next that another may wait for, ``plain_onlookers`` those of them whose file uses nothing
     that another file of the program may define, and ``endless_onlookers`` those in a loop that does not end by itself;
     ``actors`` are threads that may do such a thing.

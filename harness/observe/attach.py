@@ -1,7 +1,8 @@
 """A job that somebody else started, watched by the same runner as a trial of ours, and left as it is.
 
-Nobody is signalled and nothing is ended. A process is stopped only for its native frames, a fraction of a second, and
-how long that was is measured and said. Only the tree that the user named is looked at.
+Nobody is signalled and nothing is ended. A process is stopped only for its native frames, where it sleeps at every
+look: three times in each round but twice in the first, each for as long as its dumper computes, which is measured and
+said. Only the tree that the user named is looked at.
 """
 
 from __future__ import annotations

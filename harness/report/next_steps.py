@@ -312,7 +312,7 @@ def _look_at(verdict: Verdict, place: str, *, evidence: str) -> NextStep:
 
 def _slow(findings: Findings) -> NextStep | None:
     """As much time as was seen to be enough; else twice what is predicted, or four times the longest limit."""
-    if not findings.slow:
+    if not findings.slow or findings.is_watched:
         return None
     lasted_s: list[float] = []
     for pairs in findings.pairs:

@@ -26,6 +26,7 @@ from harness.report.stacks import (
     variables,
     who_tells,
 )
+from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, seconds, size, wrap
 from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
@@ -95,11 +96,12 @@ def watched(
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``.
 
-    ``end_it`` is the command that ends the job, ``argv`` the one that asks again; empty where there is none.
+    ``by_key`` has the evidence of every look. ``end_it`` is the command that ends the job, ``argv`` the one that asks
+    again; empty where there is none.
     """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
-    if verdict.kind is Kind.UNRESOLVED:
+    if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW):
         head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
     out = [*head, *_indented(clean(verdict.because))]
     if evidence is not None:
@@ -107,7 +109,9 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    out += ["", *_indented(_next_of(record, evidence, end_it=end_it)), "", *named_path(label, where, width=WIDTH)]
+    stopped = sentence(stops_of(by_key.values()), most=NAMED)
+    out += ["", *_indented(stopped), "", *_indented(_next_of(record, evidence, end_it=end_it))]
+    out += ["", *named_path(label, where, width=WIDTH)]
     if argv:
         out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)
@@ -125,6 +129,9 @@ NEXT = {
 }
 """What to do next about a watched job that is undecided, by the cause."""
 
+PROGRESSES = "nothing is to be done: it progresses. Watch it with --follow to be told when it stops"
+"""The same about one that is seen to get on."""
+
 
 def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> str:
     verdict = record.verdict
@@ -135,6 +142,8 @@ def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> 
     if stopped:
         pids = " ".join(map(in_words, stopped))
         return f"nothing was ended. It goes on with: kill -CONT {pids}"
+    if verdict.kind is Kind.SLOW:
+        return PROGRESSES
     if verdict.kind is not Kind.UNRESOLVED:
         return f"nothing was ended. When you have seen enough, end the job with: {end_it}" if end_it else NOTHING_ENDED
     if verdict.cause == "not-looked-into" and evidence is not None:

@@ -101,10 +101,10 @@ def _verdict(findings: Findings) -> tuple[str, str]:
         return (f"No answer ({findings.run.ended})", "unsure")
     if findings.failed:
         return (_failures(findings), "bad")
-    if findings.slow:
-        return ("SLOW: nothing hung or crashed", "slow")
     if watched := _watched(findings):
         return (watched, "unsure")
+    if findings.slow:
+        return ("SLOW: nothing hung or crashed", "slow")
     ended = verdicts(findings.run.records)
     ended.pop(Kind.PASS, None)
     return (listed(ended), "unsure") if ended else ("PASS: nothing failed", "good")
@@ -169,8 +169,8 @@ def _over_cells(findings: Findings) -> str:
 
 def _watched(findings: Findings) -> str:
     """``No hang was seen``, or why it is undecided, of a job that was only watched; empty where that was told."""
-    last = findings.trials[-1]
-    if not findings.is_watched or last.verdict.kind is not Kind.UNRESOLVED:
+    last = findings.trials[-1] if findings.trials else None
+    if last is None or not findings.is_watched or last.verdict.kind not in (Kind.UNRESOLVED, Kind.SLOW):
         return ""
     sentence = watched_without_verdict(last.verdict)
     return sentence[0].upper() + sentence[1:]

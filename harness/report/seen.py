@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.reading.frames import telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
-from harness.report.stacks import deciding_stack, lines, place, rank_name, ranks_of, same_in, sentences_of
+from harness.report.stacks import deciding_stack, lines, place, rank_name, ranks_of, same_in, sentences_of, who_tells
 from harness.report.stacks import variables as locals_by_frame
 from harness.report.text import bullets, code, count, details, fence, listed, md, seconds, short_path, size, table
 from harness.report.tried import latest_of_each
@@ -45,6 +45,14 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     )
     others = _others(sample, thread.tid)
     return "\n\n".join(filter(None, (f"{title}: {how}", fence(lines(thread)), others)))
+
+
+def processes(evidence: Evidence, record: TrialRecord) -> str:
+    """Where each process of a program without ranks was that the verdict is about; empty for a single one."""
+    those = () if evidence.ranks else who_tells(evidence, record.verdict)
+    if len(those) < 2:
+        return ""
+    return f"**Processes,** the odd one out first:\n\n{bullets(f'{md(text)}.' for text in sentences_of(those))}"
 
 
 def variables(evidence: Evidence) -> str:

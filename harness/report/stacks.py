@@ -43,7 +43,12 @@ def deciding_sample(evidence: Evidence, verdict: Verdict) -> StackSample | None:
     if verdict.kind not in ENDED_BY_ITSELF:
         of_rank = of_rank or cited or _last_working(evidence)
     of_process = [sample for sample in of_rank if sample.pid == of_rank[0].pid]
-    return max(of_process, key=lambda sample: (sample.native, sample.t_s), default=None)
+    return max(of_process, key=lambda sample: (_has_frames(sample), sample.native, sample.t_s), default=None)
+
+
+def _has_frames(sample: StackSample) -> bool:
+    """Whether it shows any: of a process that runs, a dumper that does not stop it may read none."""
+    return any(thread.frames for thread in sample.threads)
 
 
 def deciding_stack(evidence: Evidence, verdict: Verdict) -> tuple[StackSample, ThreadStack] | None:
@@ -54,12 +59,13 @@ def deciding_stack(evidence: Evidence, verdict: Verdict) -> tuple[StackSample, T
 
 
 def _last_working(evidence: Evidence) -> list[StackSample]:
-    """The last sample of a process that is a rank, else the last of any; none without samples."""
+    """The last sample of a process that is a rank, else of the one that trains, else of any; none without samples."""
     ranks = rank_by_pid(evidence)
     for sample in reversed(evidence.stacks):
         if sample.pid in ranks:
             return [sample]
-    return list(evidence.stacks[-1:])
+    mains = [sample for sample in evidence.stacks if sample.pid == evidence.main]
+    return (mains or list(evidence.stacks))[-1:]
 
 
 def rank_by_pid(evidence: Evidence) -> dict[int | None, int]:
@@ -146,14 +152,18 @@ def ranks_of(evidence: Evidence) -> tuple[RankSeen, ...]:
 
 
 def who_tells(evidence: Evidence, verdict: Verdict) -> tuple[RankSeen, ...]:
-    """The same; of a program without ranks the process whose stack decides."""
+    """The same; of a program without ranks the processes whose stacks the verdict cites, that which decides first."""
     if evidence.ranks:
         return ranks_of(evidence)
     sample = deciding_sample(evidence, verdict)
     if sample is None:
         return ()
+    pids = {sample.pid: None}
+    for other in evidence.stacks:
+        if other.id in verdict.cites:
+            pids[other.pid] = None
     since_s = evidence.last.t_s if evidence.last else -1.0
-    return (_latest(evidence, rank=None, pid=sample.pid, since_s=since_s, missing=""),)
+    return tuple(_latest(evidence, rank=None, pid=pid, since_s=since_s, missing="") for pid in pids)
 
 
 def _rank_seen(evidence: Evidence, facts: RankFacts) -> RankSeen:
@@ -167,6 +177,7 @@ def _rank_seen(evidence: Evidence, facts: RankFacts) -> RankSeen:
 
 def _latest(evidence: Evidence, *, rank: int | None, pid: int | None, since_s: float, missing: str) -> RankSeen:
     stacks = _since(evidence.stacks, pid=pid, since_s=since_s)
+    stacks = tuple(filter(_has_frames, stacks)) or stacks
     looks = _since(evidence.processes, pid=pid, since_s=since_s)
     reason = missing if missing or stacks else "showed no stack"
     return RankSeen(rank=rank, pid=pid, stacks=stacks, looks=looks, missing=reason)

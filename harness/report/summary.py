@@ -15,6 +15,7 @@ from harness.reading.frames import is_own, own_frame, telling_frame, traceback_f
 from harness.reading.launcher import before_launcher
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
+from harness.report.stops import untouched
 from harness.report.text import code, md, short_path
 from harness.report.words import at
 
@@ -147,7 +148,20 @@ def notes_of(findings: Findings) -> tuple[str, ...]:
     """What a reader must know beside the answer."""
     boundary, explored = findings.answer.boundary, findings.answer.explored
     uncertified = [f"Not certified: {text}" for text in explored.uncertified] if explored else []
-    return (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
+    notes = (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
+    return (*notes, *_touched(findings))
+
+
+def _touched(findings: Findings) -> tuple[str, ...]:
+    """Of a job that is not ours, how long its processes were stopped to look at them, in all looks together."""
+    if not findings.is_watched:
+        return ()
+    looks: list[Evidence] = []
+    for trial in findings.trials:
+        with suppress(StoreError):
+            evidence = findings.evidence_of(trial.record)
+            looks += [evidence] if evidence is not None else []
+    return (f"{untouched(looks).capitalize()}.",) if looks else ()
 
 
 def judged(record: TrialRecord | None) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.classify.engine import classify
 from harness.classify.rivals import RIVALS
+from harness.classify.signs import longer_with_native_frames
 from harness.core.evidence import Evidence, LogTail, WorkerResult
 from harness.core.outcome import Ending, Exit, Outcome
 from harness.core.point import Point
@@ -65,7 +66,19 @@ def test_every_rival_has_words_for_a_reader_and_an_experiment():
         for rival in entry.rivals:
             assert re.fullmatch(r"[a-z][a-z-]+", rival.cause), rival.cause
             assert len(rival.because) > 20
-            assert len(rival.test) > 20
+            assert len(rival.test_of(crashed())) > 20
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_native_frames_are_asked_for_only_where_none_were_taken(watched):
+    case = GPU["backward_lock"]
+    ending = Ending.STILL_RUNNING if watched else Ending.STOPPED_BY_US
+    with_native = replace(case.evidence.stacks[0], native=True)
+    for stacks, wanted in (((with_native,), False), ((replace(with_native, native=False),), True)):
+        seen = replace(case.evidence, stacks=stacks, collectives=())
+        advice = longer_with_native_frames(replace(case, evidence=seen, outcome=replace(case.outcome, ending=ending)))
+        assert ("native frames" in advice) is wanted
+        assert ("stall limit" in advice) is not watched
 
 
 def test_ready_twice_has_three_causes_and_the_signs_point_to_the_closure():

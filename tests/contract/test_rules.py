@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -1319,6 +1320,43 @@ def test_a_loop_that_counts_says_how_long_it_still_needs():
     verdict = classify(looping("for t in range(S):\n    step(t)", *COUNTS))
     assert "t is 41 of 4096 in evaluate (train.py:1), 13 a second; this loop needs 314 s more" in verdict.because
     assert {"stack-1", "stack-2", "stack-3"} <= set(verdict.cites)
+
+
+def test_of_a_watched_job_that_progresses_nobody_says_that_it_was_ended_or_counts_its_steps():
+    seen = looping("for t in range(S):\n    step(t)", *COUNTS).evidence
+    verdict = classify(still_running(processes=seen.processes, stacks=seen.stacks, main=seen.main))
+    assert told(verdict).startswith("SLOW")
+    assert verdict.because.startswith("it progressed in the ")
+    assert " s that it was watched: t is 41 of 4096 in evaluate" in verdict.because
+    assert "ended" not in verdict.because
+    assert "steps" not in verdict.because
+
+
+def test_of_a_watched_parent_that_waits_for_its_children_each_of_them_is_shown_where_it_is():
+    """As of mp.spawn: one child computes, one sleeps on a timer, and a helper that nobody waits for only idles."""
+    job = looks(call="poll", holders=(WORKER, OTHER), outside=False, wchan="poll_schedule_timeout")
+    idle = looks(pid=OTHER + 1, parent=PID, wchan="anon_pipe_read", call="pipe-read", holders=(PID,), outside=False)
+    sleeper, worker = looks(pid=OTHER, parent=PID, **SLEEPS), looks(pid=WORKER, parent=PID, **BUSY)
+    in_step = (python("step", "/src/work.py", 9),)
+    samples = [
+        stacks([frames] * 3, pid=pid)
+        for pid, frames in (
+            (PID, (python("fetch", "/src/nsa/train/data.py", 80),)),
+            (WORKER, in_step),
+            (OTHER, in_step),
+        )
+    ]
+    seen = {"stacks": tuple(chain.from_iterable([*samples, stacks([in_step] * 3, pid=OTHER + 1)])), "main": PID}
+    moves = classify(still_running(processes=(*job, *idle, *sleeper, *worker), **seen))
+    assert told(moves) == "UNRESOLVED moving low"
+    assert f"process {PID} (python) stands still in fetch (nsa/train/data.py:80)" in moves.because
+    assert f"process {WORKER} (python) works in step (src/work.py:9)" in moves.because
+    assert f"process {OTHER} (python) stands still in step" in moves.because
+    assert moves.cites[0] == f"stack-{WORKER}-1"  # its stack is the one that is shown
+    assert not any(str(OTHER + 1) in text for text in (moves.because, *moves.cites))
+    rests = classify(still_running(processes=(*job, *idle, *sleeper, *looks(pid=WORKER, parent=PID, **SLEEPS)), **seen))
+    assert told(rests) == "UNRESOLVED may-go-on low"
+    assert "a timer may end" in rests.because
 
 
 @pytest.mark.parametrize("times", [BRIEF, BEYOND, LONG, 9 * LONG])

@@ -22,7 +22,7 @@ from harness.classify.views import (
     views_of,
     waiting,
 )
-from harness.core.outcome import StopReason
+from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import deciding_thread, same_frames, short_path, spell, telling_frame
 from harness.reading.loops import Progress, progress, remainder
@@ -69,29 +69,41 @@ def _of_one(case: Case) -> Verdict | None:
     loops = _loops(case)
     if not progressed(case) and not loops:
         return None
-    evidence, outcome = case.evidence, case.outcome
-    limit = outcome.stopped_by.value if outcome.stopped_by else "limit"
-    if outcome.stopped_by is StopReason.TOTAL:
-        limit += f" ({case.trial.budget.total.seconds:.1f} s)"
-    of = f" of {evidence.steps_wanted}" if evidence.steps_wanted else ""
-    steps = f"{evidence.steps_done}{of} steps done" if of or evidence.steps_done != 1 else "1 step done"
+    evidence, steps = case.evidence, _steps(case)
     if loops:
-        state = f"{steps}; {'; '.join(map(str, loops))}; {_needs(case)}"
+        state = "; ".join([*([steps] if steps else []), *map(str, loops), _needs(case)])
     else:
-        state = (
-            f"{steps}, the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before; "
-            f"{would_have_needed(case)}"
-        )
+        marks = f"the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before"
+        state = f"{', '.join(filter(None, (steps, marks)))}; {would_have_needed(case)}"
     cites = ["progress", "exit", *cited(loops)]
     if case.trial.prediction is not None:
         cites.append("prediction")
     return conclude(
         case,
         Kind.SLOW,
-        because=f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed: {state}{predicted(case)}",
+        because=f"{_until(case)}: {state}{predicted(case)}",
         cites=cites,
         confidence=_confidence(case, len(loops)),
     )
+
+
+def _steps(case: Case) -> str:
+    """How many steps were done; empty of a job that was only watched, where nobody counts them."""
+    done, wanted = case.evidence.steps_done, case.evidence.steps_wanted
+    if case.outcome.ending is Ending.STILL_RUNNING and not (done or wanted):
+        return ""
+    return f"{done} of {wanted} steps done" if wanted else f"{done} step{'' if done == 1 else 's'} done"
+
+
+def _until(case: Case) -> str:
+    """What ended it while it progressed; or that nothing did, of a job that was only watched."""
+    outcome = case.outcome
+    if outcome.ending is Ending.STILL_RUNNING:
+        return f"it progressed in the {outcome.duration_s:.1f} s that it was watched"
+    limit = outcome.stopped_by.value if outcome.stopped_by else "limit"
+    if outcome.stopped_by is StopReason.TOTAL:
+        limit += f" ({case.trial.budget.total.seconds:.1f} s)"
+    return f"the {limit} ended it after {outcome.duration_s:.1f} s while it progressed"
 
 
 def _confidence(case: Case, loops: int) -> Confidence:
@@ -211,8 +223,9 @@ def _needs(case: Case) -> str:
     around = [f"{p.name} {p.place + 1} of {p.of} in {p.function} ({short_path(p.file)}:{p.line})" for p in rest.around]
     within = f"within {', '.join(around)}; " if around else ""
     least = "at least " if rest.at_least else ""
-    total_s = case.evidence.silence_s + rest.remaining_s
-    return f"{within}this needs {least}{rest.remaining_s:.0f} s more, {least}{total_s:.0f} s in all"
+    remaining_s = max(rest.remaining_s, 0.0)  # some of it was done while it was looked at
+    total_s = case.evidence.silence_s + remaining_s
+    return f"{within}this needs {least}{remaining_s:.0f} s more, {least}{total_s:.0f} s in all"
 
 
 # -- several ranks

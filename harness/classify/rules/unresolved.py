@@ -71,6 +71,9 @@ PAUSED = "paused"
 NOT_LOOKED_INTO = "not-looked-into"
 """The cause that says: nothing of it was seen to work, and no stack of it could be read."""
 
+SPOKEN_OF = 4
+"""Processes of a watched job without ranks of which it is said what each does; the report says it of all."""
+
 ENDED = "ended-meanwhile"
 """The cause that says: nothing of it is left to be judged."""
 
@@ -98,6 +101,7 @@ def unresolved(case: Case) -> Verdict:
         cites=(
             *(one.ids if one else ()),
             *cited(helpers),
+            *cited(_one_and_those_it_waits_for(case)[1:]),
             *ids_of(case.evidence.failures),
             "progress",
             "exit",
@@ -319,8 +323,8 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     """Where every rank is, and what it does or waits for; MOVING when something of the job was seen to work."""
     there = still_there(views)
     absent, waiters = absent_and_waiting(there)
-    leader = job_of_case(case).leader
-    sentences, ids = [f"it {_does(leader)}"], leader.ids if leader is not None else ()
+    ones = _one_and_those_it_waits_for(case)
+    sentences, ids = _each(ones), cited([*ones[1:], *ones[:1]])
     if views:
         sentences = [waiting(group) for group in alike(waiters)]
         sentences += [f"rank {view.rank} {_does(view.standing)}" for view in absent]
@@ -339,6 +343,29 @@ def _watched(case: Case, views: Sequence[RankView]) -> Verdict:
     return replace(verdict, rank=absent[0].rank if len(absent) == 1 and len(there) > 1 else None)
 
 
+def _one_and_those_it_waits_for(case: Case) -> list[Standing]:
+    """The process that trains, then those that it waits for: who works first, who waits for another of them last."""
+    job = job_of_case(case)
+    if job.leader is None:
+        return []
+    others = [job.stand[pid] for pid in job.waited_for([job.leader.pid]) - {job.leader.pid}]
+    others.sort(key=lambda one: (bool(one.depends_on), -_cpu_s(one), one.pid))
+    return [job.leader, *others]
+
+
+def _cpu_s(one: Standing) -> float:
+    return one.motion.cpu_s if one.motion is not None else 0.0
+
+
+def _each(ones: Sequence[Standing]) -> list[str]:
+    """What each does, ``it`` where there is one; of many that another waits for the first few."""
+    if len(ones) < 2:
+        return [f"it {_does(ones[0] if ones else None)}"]
+    sentences = [f"process {in_words(one.pid)} ({one.command}) {_does(one)}" for one in ones[:SPOKEN_OF]]
+    more = len(ones) - SPOKEN_OF
+    return [*sentences, *([f"{more} more that it waits for"] if more > 0 else [])]
+
+
 def _outlook(case: Case) -> tuple[str, str]:
     """What the whole job is called, and why: it works, it may never end, it is too early to tell, it may go on."""
     job = job_of_case(case)
@@ -346,11 +373,11 @@ def _outlook(case: Case) -> tuple[str, str]:
     outside: set[str] = set()
     for pid in job.leaders:
         chance = live.get(pid)
-        if chance is None:
-            continue
-        if _moved(job.stand[pid], chance) or _moves(case, pid, live):
+        if chance is not None and (_moved(job.stand[pid], chance) or _moves(case, pid, live)):
             return MOVING, "no hang was seen"
-        if chance.ender is not None:
+    for pid in job.waited_for(job.leaders):
+        chance = live.get(pid)
+        if chance is not None and chance.ender is not None:
             outside.add(chance.how)
     stopped = [one for one in job.stand.values() if _is_stopped(one)]
     if stopped:
@@ -412,7 +439,8 @@ def _moved(one: Standing, chance: Chance) -> bool:
 
 
 def _does(one: Standing | None) -> str:
-    where = f" in {spell(telling_frame(one.thread))}" if one is not None and one.thread is not None else ""
+    telling = telling_frame(one.thread) if one is not None and one.thread is not None else None
+    where = f" in {spell(telling)}" if telling is not None else ""
     if one is not None and _is_stopped(one):
         return f"is stopped (state T){where}"
     if one is None or one.motion is None:

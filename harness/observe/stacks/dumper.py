@@ -238,7 +238,11 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
 
 
 class _Stopwatch:
-    """How long a process is held by a dumper, by looking at its state five hundred times a second meanwhile."""
+    """How long a process is held by a dumper, by looking at its state five hundred times a second meanwhile.
+
+    Each look that finds it held counts the time since the look before: what is too much at a stop's beginning is too
+    little at its end, also where the machine is busy and the looks come late.
+    """
 
     EVERY_S = 0.002
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.observe.stacks.dumper import Dump, Dumper, run_by, run_dumper
+from harness.observe.stacks.dumper import Dumper, run_by, run_dumper
 from harness.observe.stacks.parse import parse_pystack
 
 if TYPE_CHECKING:
     from harness.core.evidence import ThreadStack
+    from harness.observe.stacks.dumper import Dump
 
 NOT_MERGED = "Unable to merge native stack"
 """What it prints of a thread whose native frames end before Python's begin, as in hand-written assembly."""
@@ -36,7 +38,7 @@ class PyStack(Dumper):
         argv = ["env", KEEPS_MEMORY, *run_by(tool), "remote", how, str(pid)]
         dump = run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
         if dump.failure is None and native and not self._every_thread and NOT_MERGED in dump.text:
-            return Dump(failure="native frames that end before Python's begin", stopped_s=dump.stopped_s)
+            return replace(dump, failure="native frames that end before Python's begin")
         return dump
 
     def read(self, text: str) -> tuple[ThreadStack, ...]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
 from harness.report.facts import steps_of
 from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
+from harness.report.stops import sentence, stops_of, untouched
 from harness.report.text import code, count, details, listed, md, table
 from harness.report.words import at, of
 
 if TYPE_CHECKING:
+    from harness.core.evidence import Evidence
+    from harness.core.outcome import Outcome
+    from harness.core.record import TrialRecord
     from harness.report.findings import Findings
     from harness.report.tried import Group
 
@@ -64,12 +69,13 @@ def in_full(findings: Findings, group: Group) -> str:
     verdict = trial.verdict
     evidence = findings.evidence_of(trial.record)
     head = f"### {md(name)}: {md(verdict)}, {of(len(group.trials), total)}"
-    parts = [head, _facts(findings, group)]
+    parts = [head, _facts(findings, group, evidence)]
     if evidence is None:
         parts.append(f"The evidence of trial {trial.number} was not kept (no {code('evidence.json')} in its folder).")
         return "\n\n".join(parts)
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
+        seen.processes(evidence, trial.record),
         seen.variables(evidence),
         seen.raised(evidence, verdict.rank),
         seen.ranks(evidence),
@@ -82,18 +88,18 @@ def in_full(findings: Findings, group: Group) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _facts(findings: Findings, group: Group) -> str:
+def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
     record, verdict = group.first.record, group.first.verdict
     rows = [
         ("why", md(verdict.because)),
         ("rule", f"{code(verdict.rule)}, confidence {md(verdict.confidence)}"),
         ("evidence", listed(map(code, verdict.cites))),
         ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
-        ("steps done", f"{steps_of(record)}"),
+        *_steps(record),
         ("ended", md(ended(record.outcome))),
         ("limits", seen.limits(record.trial.budget)),
         ("healthy time", seen.healthy(record.trial.prediction)),
-        ("cleaned up", seen.cleanup(record.outcome.cleanup)),
+        *_touched(record.outcome, evidence),
         ("trials", listed(group.numbers)),
         ("folder", folder_of(findings, record)),
     ]
@@ -103,6 +109,20 @@ def _facts(findings: Findings, group: Group) -> str:
     if verdict.also:
         rows.append(("also noted", md("; ".join(verdict.also))))
     return table(("", f"trial {group.first.number}"), rows)
+
+
+def _steps(record: TrialRecord) -> list[tuple[str, str]]:
+    """The steps that were done; of a job that was only watched nobody counted them."""
+    return [] if record.outcome.ending is Ending.STILL_RUNNING else [("steps done", f"{steps_of(record)}")]
+
+
+def _touched(outcome: Outcome, evidence: Evidence | None) -> list[tuple[str, str]]:
+    """What was done to its processes: how they were ended, and how long they were stopped to be looked at."""
+    if outcome.ending is Ending.STILL_RUNNING:
+        return [] if evidence is None else [("touched", md(untouched([evidence])))]
+    stops = () if evidence is None else stops_of([evidence])
+    stopped = [("stopped to look", md(sentence(stops)))] if stops else []
+    return [("cleaned up", seen.cleanup(outcome.cleanup)), *stopped]
 
 
 def in_short(groups: tuple[Group, ...], *, where: str) -> str:

@@ -59,8 +59,10 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
         how = f"yes, {(outcome.exit and outcome.exit.words) or 'exit code ?'}"
         by_itself = TreeNode("Did it end by itself?", how, "exit", "a limit would have ended it: slow or hung")
         return [by_itself, *_raised(evidence.result_of(record.verdict.rank))]
+    goes_on = outcome.ending is Ending.STILL_RUNNING
+    answer = "no, it was still running" if goes_on else "no, we ended it"
     nodes = [
-        TreeNode("Did it end by itself?", "no, we ended it", "exit", "its exit code or signal would tell"),
+        TreeNode("Did it end by itself?", answer, "exit", "its exit code or signal would tell"),
         _progress(record, evidence),
     ]
     if record.verdict.kind not in (Kind.SLOW, Kind.BELOW_TARGET):
@@ -82,7 +84,9 @@ def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
     limit_s = record.trial.budget.stall.seconds
     silent = evidence.silence_s
     is_moving = record.verdict.kind in (Kind.SLOW, Kind.BELOW_TARGET)
-    silence = f"silent for {seconds(silent)}, the stall limit is {seconds(limit_s)}"
+    silence = f"silent for {seconds(silent)}"
+    if not record.trial.budget.stall.is_endless:
+        silence += f", the stall limit is {seconds(limit_s)}"
     answer = "yes, still" if is_moving else "no"
     other = "silent: hung, or one long step" if is_moving else "progress: slow, however long it takes"
     return TreeNode("Did it make progress to the end?", answer, f"progress: {silence}", other)

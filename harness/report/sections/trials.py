@@ -61,9 +61,10 @@ def _listed(findings: Findings, trials: Sequence[Numbered]) -> str:
         where = md(findings.value_of(trial)) if findings.is_line else code(findings.name_of(trial.cell))
         verdict = md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**"
         took, silence = f"{record.outcome.duration_s:.2f}", seconds(record.measurement.longest_silence_s)
+        steps = "-" if record.outcome.ending is Ending.STILL_RUNNING else steps_of(record)
         peak = () if findings.is_line else (_peak(record.measurement.peak_rss_bytes),)
         end = (md(ended(record.outcome)), folder_of(findings, record))
-        rows.append((trial.number, where, why(record), verdict, took, steps_of(record), silence, *peak, *end))
+        rows.append((trial.number, where, why(record), verdict, took, steps, silence, *peak, *end))
     head = ("why", "verdict", "seconds", "steps", "silent up to")
     if findings.is_line:
         return table(("#", findings.run.axis.name, *head, "ended", "folder"), rows, right=(0, 1, 4, 5, 6))

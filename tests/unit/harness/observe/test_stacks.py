@@ -613,6 +613,27 @@ def pick(*sources, native=True, tmp_path):
     return sample_all(sources, pid=7, rank=0, t_s=1.0, native=native, number=1, trial_dir=tmp_path)
 
 
+def test_a_process_that_was_stopped_in_vain_has_that_time_in_the_sample_that_came_in_the_place(tmp_path):
+    class Gives:
+        name = "pystack"
+
+        def sample(self, **_):
+            return SourceFailure(id="failure-1", source=self.name, reason="no answer", stopped_s=10.0)
+
+    answer, _ = pick(Gives(), ScriptedSource(native=False, name="python"), tmp_path=tmp_path)
+    assert answer.stopped_s == 10.0
+
+
+@pytest.mark.parametrize("end", ["exit 1", "echo hello", "sleep 9"], ids=["refuses", "unreadable", "never answers"])
+def test_a_dumper_that_fails_says_how_long_it_stopped_the_process(end, tool, child, tmp_path):
+    class Held(Proc):
+        def state(self, pid):
+            return "t"
+
+    failure = sample(PyStack(tool=tool(f"sleep 0.2; {end}"), proc=Held(), limit_s=0.4), child, tmp_path, native=True)
+    assert failure.stopped_s > 0.1
+
+
 def test_first_source_with_native_frames_wins(tmp_path):
     python = ScriptedSource(native=False, name="python")
     answer, failures = pick(

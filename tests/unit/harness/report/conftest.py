@@ -160,7 +160,10 @@ def sample(number, t_s):
         ThreadStack(tid=4100, name="MainThread", frames=STACK),
         ThreadStack(tid=4107, name="holder", frames=(holder,)),
     )
-    return StackSample(id=f"stack-{number}", source="py-spy", native=True, t_s=t_s, rank=0, pid=4100, threads=threads)
+    return StackSample(
+        id=f"stack-{number}", source="py-spy", native=True, t_s=t_s, rank=0, pid=4100, threads=threads,
+        stopped_s=0.05 * number,
+    )  # fmt: skip
 
 
 def crashed(value, repeat=0):

@@ -1,0 +1,153 @@
+"""A job that was only watched: how often and how long a look stopped its processes, and nothing of limits or ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from harness.core.evidence import Evidence, Frame, RankFacts, StackSample, ThreadStack
+from harness.core.outcome import Ending
+from harness.core.verdict import Answer, Kind
+from harness.report import one
+from harness.report.build import build
+from harness.report.render import html, markdown
+from harness.report.render import json as json_form
+from harness.report.seen import processes
+from harness.report.stops import sentence, stops_of
+from harness.report.text import wrap
+from harness.solo import foreign_question, foreign_trial
+
+
+def looked(stacks, **facts):
+    return Evidence(steps_wanted=0, steps_done=0, stacks=stacks, **facts)
+
+
+def samples(pid, *stopped_s, native=True):
+    return tuple(
+        StackSample(id="s", source="pystack", native=native, t_s=1.0, rank=0, pid=pid, threads=(), stopped_s=one)
+        for one in stopped_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("stacks", "wanted"),
+    [
+        ((), "no process was stopped to look at it"),
+        (samples(7, 0.0, 0.0, native=False), "no process was stopped to look at it"),
+        (
+            samples(7, 0.0),
+            "to see native frames process 7 was stopped once (how long was not measured); it was let go on",
+        ),
+        (samples(7, 0.42), "to see native frames process 7 was stopped once, for 420 ms; it was let go on"),
+        (
+            samples(4906, 0.3, 0.42, 0.2, 0.3, 0.245),
+            "to see native frames process 4906 was stopped 5 times, 1,465 ms in all, 420 ms at the longest; "
+            "it was let go on each time",
+        ),
+        (  # a dump that failed stopped it too, and what came in its place shows no native frames
+            samples(7, 0.0, 10.2, native=False),
+            "to see native frames process 7 was stopped once, for 10,200 ms; it was let go on",
+        ),
+        (
+            (*samples(7, 0.1), *samples(8, 0.2, 0.1)),
+            "to see native frames process 8 was stopped 2 times, 300 ms in all, 200 ms at the longest; "
+            "process 7 was stopped once, for 100 ms; all were let go on each time",
+        ),
+    ],
+)
+def test_each_process_that_was_stopped_is_named_with_its_milliseconds(stacks, wanted):
+    assert sentence(stops_of([looked(stacks)])) == wanted
+
+
+def test_the_looks_of_one_watch_are_added_up_and_ranks_are_named():
+    rank = RankFacts(id="rank-1", rank=1, pid=8, steps_done=0, heartbeats=(), silence_s=9.0)
+    look = looked(samples(8, 0.2), ranks=(rank,))
+    assert "rank 1 (process 8) was stopped 2 times, 400 ms in all, 200 ms at the longest" in sentence(
+        stops_of([look, look])
+    )
+
+
+def test_a_terminal_names_those_that_were_stopped_longest_and_counts_the_others():
+    stops = stops_of([looked(tuple(chain.from_iterable(samples(pid, pid / 10) for pid in range(1, 8))))])
+    text = sentence(stops, most=2)
+    assert text.startswith("to see native frames process 7 was stopped once, for 700 ms; process 6 ")
+    assert "5 more processes at most 1 time and 500 ms each, as the report says" in text
+    assert "process 5" not in text
+    assert "process 1 " in sentence(stops)
+
+
+@pytest.fixture
+def look(parts, make_run):
+    """A run of ``watch`` whose looks are of these kinds, and its evidence."""
+
+    def make(*kinds):
+        canned = parts["threshold"]()
+        record, evidence = parts["hung"](5)
+        canned.spec, canned.boundary, canned.trials = foreign_question(name="watch", question="What?"), None, []
+        for repeat, (kind, cause) in enumerate(kinds):
+            trial = foreign_trial("python", code="1", machine="x", why="not ours", repeat=repeat)
+            outcome = dataclasses.replace(record.outcome, ending=Ending.STILL_RUNNING, exit=None)
+            verdict = dataclasses.replace(record.verdict, kind=kind, cause=cause)
+            seen = dataclasses.replace(record, trial=trial, outcome=outcome, verdict=verdict, answer=Answer.UNRESOLVED)
+            canned.trials.append((seen, evidence))
+        return (*make_run(canned), evidence)
+
+    return make
+
+
+STOPPED = "process 4100 was stopped 6 times, 600 ms in all, 150 ms at the longest; it was let go on each time"
+
+
+def test_of_a_watched_job_it_is_said_on_the_terminal_and_on_every_page(look):
+    run, run_dir, evidence = look((Kind.UNRESOLVED, "moving"), (Kind.HANG, "deadlock"))
+    report = build(run, run_dir)
+    page = f"Nothing was signalled or ended; to see native frames {STOPPED}."
+    assert page in markdown.render(report)
+    assert page in html.render(report, hide=str)
+    assert page in json.loads(json_form.render(report))["sections"][0]["markdown"]
+    by_key = {record.trial.key: evidence for record in run.records}
+    shown = one.watched(run.records[-1], by_key, end_it="", where=Path("x"), argv=())
+    assert "\n".join(wrap(f"to see native frames {STOPPED}", width=80, indent="  ")) in shown
+
+
+def test_of_a_run_it_stands_in_the_evidence_and_not_on_the_first_screen(make_run):
+    report = build(*make_run("threshold"))
+    first, rest = markdown.render(report).split("\n## ", 1)
+    assert "stopped" not in first
+    assert "| stopped to look | to see native frames process 4100 was stopped 3 times, 300 ms in all" in rest
+
+
+def test_a_watched_job_that_progresses_has_no_limit_no_steps_and_no_end(look):
+    run, run_dir, evidence = look((Kind.SLOW, None))
+    report = build(run, run_dir)
+    page = markdown.render(report)
+    assert report.summary.verdict == "No hang was seen, it progresses"
+    for claim in ("ran out of time", "out of time", "Give the slow cells time", "steps done", "we ended it", "720 h"):
+        assert claim not in page
+    record = run.records[-1]
+    shown = one.watched(record, {record.trial.key: evidence}, end_it="kill 4100", where=Path("x"), argv=())
+    assert shown.startswith("no hang was seen, it progresses  (watched for 7.4 s)")
+    assert "kill" not in shown
+
+
+def test_every_process_whose_stack_the_verdict_cites_is_shown_where_it_is(look, parts):
+    run, _, evidence = look((Kind.UNRESOLVED, "moving"))
+    waits = evidence.stacks[0]
+    work = Frame(function="evaluate", file="/src/eval.py", line=13)
+    works = dataclasses.replace(waits, id="stack-8", pid=8, threads=(ThreadStack(tid=8, name="", frames=(work,)),))
+    empty = dataclasses.replace(works, id="stack-9", t_s=9.0, threads=(ThreadStack(tid=8, name="", frames=()),))
+    seen = dataclasses.replace(evidence, stacks=(waits, works, empty), heartbeats=(), main=4100)
+    verdict = dataclasses.replace(run.records[0].verdict, cites=("stack-8", "stack-9", waits.id))
+    record = dataclasses.replace(run.records[0], verdict=verdict)
+    shown = one.watched(record, {record.trial.key: seen}, end_it="", where=Path("x"), argv=())
+    assert "process 8 is in evaluate (eval.py:13)" in shown
+    assert "process 4100 " in shown.partition("where it is:")[2]
+    assert "  process 8 of it, " in shown
+    assert "=> evaluate (/src/eval.py:13)" in shown
+    page = processes(seen, record)
+    assert "process 8 is in evaluate" in page
+    assert "process 4100 " in page
