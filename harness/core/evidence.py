@@ -277,7 +277,10 @@ class KernelResolution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerResult:
-    """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one."""
+    """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one.
+
+    ``begun_by_python`` says that another Python process of the program began it, which may have expected that.
+    """
 
     id: EvidenceId
     status: str
@@ -287,6 +290,7 @@ class WorkerResult:
     message: str | None = None
     traceback: str | None = None
     notes: tuple[str, ...] = ()
+    begun_by_python: bool = False
 
     @property
     def bare(self) -> str:

@@ -182,8 +182,8 @@ def _become_worker(
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         if request["entry"] is None:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the latter two
+                signal.signal(number, signal.SIG_DFL)
             os.execvpe(request["argv"][0], request["argv"], request["env"])
         signal.signal(signal.SIGINT, signal.default_int_handler)
         prctl.set_name("nsa-worker")

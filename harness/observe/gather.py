@@ -37,7 +37,8 @@ def gather(
     numbers = sorted({*beats.ranks, *run.ranks.pids, *run.ranks.ended})
     answers = read_answers(run.trial_dir, requested=run.trial.config, ranks=numbers)
     logs = log_tails(run.trial_dir, sizes)
-    results = answers.results | dict(words)
+    alone = _own(answers.result, run)
+    results = {number: _own(result, run) for number, result in (answers.results | dict(words)).items()}
     ends = torchrun_ends("\n".join(log.text for log in logs)) if run.ranks.pids else {}
     facts = tuple(
         _rank_facts(run, number, result=results.get(number), until_s=duration_s, ended_by_us=number in words, ends=ends)
@@ -57,7 +58,7 @@ def gather(
         kernels=answers.kernels,
         config_seen=answers.config_seen,
         config_differences=answers.config_differences,
-        result=_first_result(facts) if several else _alone(answers.result, words),
+        result=_first_result(facts) if several else _alone(alone, words),
         gpus=devices.gpus,
         collectives=devices.collectives,
         ras=devices.ras,
@@ -76,6 +77,15 @@ def gather(
         world=world if several else 0,
         main=next(iter(run.living().values()), run.handle.pid),
     )
+
+
+def _own(result: WorkerResult | None, run: Runner) -> WorkerResult | None:
+    """What was said, but for an exception that the program went on without: of a process that Python of its own began.
+
+    Where the whole did not end with status 0, it is why.
+    """
+    has_ended_well = run.exit is not None and run.exit.code == 0
+    return None if result is not None and result.begun_by_python and has_ended_well else result
 
 
 def _alone(result: WorkerResult | None, words: Mapping[int, WorkerResult | None]) -> WorkerResult | None:

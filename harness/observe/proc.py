@@ -130,6 +130,10 @@ class Proc(Files):
         """Whether a descriptor of a process is a terminal."""
         return self.link(f"{pid}/fd/{fd}").startswith(("/dev/pts/", "/dev/tty"))
 
+    def has_open(self, pid: int, name: str) -> bool:
+        """Whether a process has a file of this name open. Its path may be another in the process's own mounts."""
+        return any(self.link(f"{pid}/fd/{fd}").endswith(f"/{name}") for fd in self.names(f"{pid}/fd"))
+
     def waits_for_a_lock(self, pid: int) -> bool:
         """Whether its main thread waits for a lock, without a time limit."""
         call = blocked_call(self.text(f"{pid}/task/{pid}/syscall") or "")

@@ -46,6 +46,9 @@ kind_of: "Callable[[object], type[Any]]" = type
 SPOKEN = "NSA_HARNESS_SPOKEN"
 """Set in the environment once this process has spoken, so that its children know that they are helpers."""
 
+ABOVE = "NSA_HARNESS_PYTHON"
+"""The PID of the first Python process above, or of this one, in the environment."""
+
 MOST_POSITIONS, MOST_ITEMS = 20, 1_000
 """Rows that are told, and items of a list that is searched: the program waits meanwhile."""
 
@@ -75,11 +78,13 @@ class Speaker:
         self.pid = os.getpid()
         self.rank: int | None = None
         self.fd = -1
+        self.file: tuple[int, int] | None = None
         self.seq = 0
         self.steps = self.told = 0
         self.phase: str | None = None
         self.raised = False
         self.silent = SPOKEN in os.environ
+        self.is_below = os.environ.setdefault(ABOVE, str(self.pid)) != str(self.pid)
         self.thin = False
         self.memory: mmap | None = None
         self.watchable: int | None = None
@@ -149,9 +154,27 @@ class Speaker:
     def write(self, line: str) -> None:
         """One write; a full disk must not end the program that is being watched."""
         try:
+            if not self.has_its_file():
+                self.open_file()
             os.write(self.fd, line.encode())
         except OSError as error:
             self.lose(error)
+
+    def open_file(self) -> None:
+        """Open the file of this rank's marks."""
+        path = os.path.join(self.folder, f"heartbeat_rank{self.rank}.jsonl")
+        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.file = identity(self.fd)
+
+    def has_its_file(self) -> bool:
+        """Whether the descriptor is still that file's: a daemon closes all that it has, and opens its own instead."""
+        return self.fd >= 0 and identity(self.fd) == self.file
+
+    def close(self) -> None:
+        """Give the descriptor back, if it is still ours."""
+        if self.has_its_file():
+            os.close(self.fd)
+        self.fd = -1
 
     def lose(self, error: OSError) -> None:
         """Say once that nobody sees the progress any more, in the words that our own worker uses."""
@@ -165,9 +188,8 @@ class Speaker:
                 self.silent = True
                 return False
             self.rank = rank_by_environment()
-        path = os.path.join(self.folder, f"heartbeat_rank{self.rank}.jsonl")
         try:
-            self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self.open_file()
         except OSError as error:
             self.lose(error)
             return False
@@ -236,18 +258,25 @@ class Speaker:
         """This process is ``rank`` of a group: it speaks from now on, for that rank."""
         if rank < 0 or rank == self.rank:
             return
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd, self.rank, self.silent, self.limits_s = -1, rank, False, set()
+        self.close()
+        self.rank, self.silent, self.limits_s = rank, False, set()
 
     def forked(self) -> None:
         """This is a child now: a helper, unless it joins a group."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd, self.rank = -1, None
+        self.close()
+        self.rank = None
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
         self.stepped, self.limits_s = set(), set()
+
+
+def identity(fd: int) -> "tuple[int, int] | None":
+    """Which file a descriptor is of; None where it is closed."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def shared_memory(path: str) -> "mmap | None":
@@ -614,7 +643,8 @@ def tell_exceptions(speaker: Speaker) -> None:
 
     def excepthook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
         try:
-            if not is_shown_by_the_program():
+            # Of Ctrl-C nothing is kept: Python dies of the signal only where nothing is imported after it.
+            if not issubclass(kind, KeyboardInterrupt) and not is_shown_by_the_program():
                 keep_exception(speaker, kind, error, trace)
         except OSError:  # a full disk: standard error still has it
             speaker.raised = True
@@ -653,6 +683,7 @@ def keep_exception(
         "exception": name_of(kind),
         "message": str(error),
         "traceback": without_us("".join(traceback.format_exception(kind, error, trace))),
+        "begun_by_python": speaker.is_below,
     }
     path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"

@@ -75,6 +75,23 @@ def test_a_program_that_comes_to_its_end_passes_and_has_a_report(place):
     assert "counts.py 3" in report
 
 
+PROBE = "import subprocess, sys\nprobe = subprocess.run([sys.executable, '-c', 'import flash_attn_nope'])\nprint(7)\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict"), [("", "PASS"), ("probe.check_returncode()\n", "CRASH (ModuleNotFoundError)")]
+)
+def test_what_a_child_raised_counts_where_the_program_did_not_go_on_without_it(end, verdict, place):
+    (place / "probes.py").write_text(PROBE + end)
+    assert run("probes.py").stdout.startswith(verdict)
+
+
+def test_a_death_by_a_signal_that_python_ignores_is_one(place):
+    argv = ["run", "--", "sh", "-c", "kill -XFSZ $$"]
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+    assert done.stdout.startswith("CRASH (SIGXFSZ)")
+
+
 def test_the_dashes_may_be_left_out(place):
     argv = ["run", "--steps", "2", "--progress", r"step (\d+)", sys.executable, "counts.py", "2", "--steps", "9"]
     done = CliRunner().invoke(main, argv, prog_name="nsa-harness")

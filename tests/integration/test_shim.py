@@ -346,6 +346,37 @@ def test_an_exception_that_the_program_shows_itself_does_not_end_it(program, end
     assert (place / "trial" / "result_rank0.json").exists() is ends
 
 
+DAEMON = """
+import os
+train(2)
+os.closerange(3, 64)
+own = [os.open(f"own{n}", os.O_RDWR | os.O_CREAT) for n in range(8)]
+train(2)
+if os.fork() == 0:
+    os._exit(any(os.write(fd, b"x") != 1 for fd in own))
+assert os.wait()[1] == 0
+assert [os.fstat(fd).st_size for fd in own] == [1] * 8
+"""
+
+
+def test_a_daemon_that_closes_all_descriptors_has_its_own_files_for_itself(place, monkeypatch):
+    monkeypatch.chdir(place)
+    done = run(place, f"{TRAIN}{DAEMON}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [mark["done"] for mark in marks(place) if "done" in mark] == [1, 2, 3, 4]
+
+
+def test_ctrl_c_ends_a_program_without_torch_by_its_signal(place):
+    assert run(place, "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n").returncode == -2
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_exception_says_whether_python_began_its_process(begun, place):
+    fails = "raise RuntimeError('gone')"
+    run(place, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {fails!r}])\n" if begun else fails)
+    assert json.loads((place / "trial" / "result_rank0.json").read_text())["begun_by_python"] is begun
+
+
 @pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
 def test_the_exception_of_a_rank_is_that_ranks_whoever_started_it(place, variable):
     run(place, TRAIN + "train(1)\n1 / 0\n", **{variable: "3"})

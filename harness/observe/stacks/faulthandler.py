@@ -154,7 +154,7 @@ class Faulthandler:
             return f"the process blocks {signal_name(asks_by)}"
         if (state := self._proc.states(pid)[:1]) in set("DTt"):
             return f"the process is in state {state} and cannot take a signal"
-        return "" if path.exists() else f"the process did not open {path.name}"
+        return "" if self._proc.has_open(pid, path.name) else f"the process did not open {path.name}, or has closed it"
 
     def _ask(self, pid: int, asks_by: int, *, path: Path, limit_s: float) -> str:
         """What is appended to ``path`` after the signal, once it stopped growing where a dump ends.

@@ -584,25 +584,27 @@ def test_faulthandler_prints_each_time_what_is_new(tmp_path):
 
 
 def test_faulthandler_that_gets_no_answer_gives_up(tmp_path):
-    (tmp_path / "faulthandler_rank0.txt").touch()
     clock = FakeClock()
     previous = signal.signal(signal.SIGUSR1, lambda *_: None)
     try:
-        failure = sample(Faulthandler(clock=clock), os.getpid(), tmp_path)
+        with (tmp_path / "faulthandler_rank0.txt").open("a"):
+            failure = sample(Faulthandler(clock=clock), os.getpid(), tmp_path)
+        closed = sample(Faulthandler(clock=FakeClock()), os.getpid(), tmp_path)
     finally:
         signal.signal(signal.SIGUSR1, previous)
+    assert "has closed it" in closed.reason
     assert "SIGUSR1 was sent, and nothing was printed within 3 s (a thread of it runs" in failure.reason
     assert clock.now() - clock.began_s == pytest.approx(3.0, abs=0.1)
 
 
 def test_half_a_dump_is_waited_on_for_its_other_half(tmp_path):
     path, clock = tmp_path / "faulthandler_rank0.txt", FakeClock()
-    path.touch()
     half = FAULTHANDLER.index("Current thread")
     previous = signal.signal(signal.SIGUSR1, lambda *_: path.write_text(FAULTHANDLER[:half]))
     clock.at(0.5, lambda: path.write_text(FAULTHANDLER))
     try:
-        answer = sample(Faulthandler(clock=clock), os.getpid(), tmp_path)
+        with path.open("a"):
+            answer = sample(Faulthandler(clock=clock), os.getpid(), tmp_path)
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert [thread.frames[0].function for thread in answer.threads] == ["wait", "stuck_here"]
