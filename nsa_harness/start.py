@@ -21,6 +21,7 @@ def entry() -> None:
     """The command line."""
     before = signal.signal(signal.SIGINT, leave)
     own_packages()
+    behind_the_rest(os.environ.get("PYTHONPATH", ""))
     from harness.__main__ import entry
 
     entry(before)
@@ -29,6 +30,13 @@ def entry() -> None:
 def leave(number: int, _: object) -> None:
     """End at once, with the exit code by which a shell says that a signal ended a program."""
     os._exit(128 + number)
+
+
+def behind_the_rest(places: str) -> None:
+    """Look for modules last in these folders: a ``queue.py`` of the program's there is the program's, and not ours."""
+    given = {os.path.abspath(place) for place in places.split(os.pathsep) if place}
+    behind = [place for place in sys.path if os.path.abspath(place) in given]
+    sys.path[:] = [place for place in sys.path if os.path.abspath(place) not in given] + behind
 
 
 def own_packages() -> None:

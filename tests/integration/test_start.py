@@ -34,6 +34,16 @@ def test_a_closed_terminal_and_sigterm_are_answered_then_too(tmp_path, number, c
     assert signalled(tmp_path, "click", number) == (code, "", "")
 
 
+@pytest.mark.parametrize("name", ["queue", "platform", "logging", "json", "struct"])
+def test_a_module_of_the_programs_that_is_called_like_pythons_is_the_programs(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text(f"MINE = {name!r}\n")
+    program = f"import {name}; print('it is', {name}.MINE)"
+    command = [Path(sys.executable).with_name("nsa-harness"), "run", "--", sys.executable, "-c", program]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.startswith("PASS"), done.stdout + done.stderr
+
+
 def signalled(place, module, number):
     """Exit status, output and complaint of a command that gets this signal as it imports ``module``.
 
