@@ -82,10 +82,11 @@ def gather(
 def _own(result: WorkerResult | None, run: Runner) -> WorkerResult | None:
     """What was said, but for an exception that the program went on without: of a process that Python of its own began.
 
-    Where the whole did not end with status 0, it is why.
+    So of one whose reader had what it wanted (``| head``). Where the whole did not end with status 0, it is why.
     """
-    has_ended_well = run.exit is not None and run.exit.code == 0
-    return None if result is not None and result.begun_by_python and has_ended_well else result
+    if result is None or run.exit is None or run.exit.code != 0:
+        return result
+    return None if result.begun_by_python or result.bare == "BrokenPipeError" else result
 
 
 def _alone(result: WorkerResult | None, words: Mapping[int, WorkerResult | None]) -> WorkerResult | None:

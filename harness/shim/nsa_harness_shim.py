@@ -684,12 +684,40 @@ def keep_exception(
         "message": str(error),
         "traceback": without_us("".join(traceback.format_exception(kind, error, trace))),
         "begun_by_python": speaker.is_below,
+        "command": command_number(),
     }
     path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"
     with open(fresh, "w") as file:
         json.dump(result, file)
     os.replace(fresh, path)
+
+
+def command_number() -> int:
+    """What stands for this process's command line, which may have secrets; 0 where the kernel does not tell it."""
+    import zlib
+
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return zlib.crc32(file.read())
+    except OSError:
+        return 0
+
+
+def forget_former_attempt(folder: str) -> None:
+    """Remove the exception that ended the same command before, which is tried again (``until python ...``)."""
+    path = os.path.join(folder, f"result_rank{rank_by_environment()}.json")
+    if not os.path.exists(path):
+        return
+    import json
+
+    try:
+        with open(path) as file:
+            former = json.load(file)
+        if former.get("command") == command_number() != 0:
+            os.remove(path)
+    except (OSError, ValueError, AttributeError):  # half written, or gone: whoever wrote it is not before us
+        return
 
 
 def name_of(kind: "type[BaseException]") -> str:
@@ -711,6 +739,7 @@ def start(folder: "str | None") -> None:
     """Begin to wait for torch; nothing happens without a trial's ``folder``."""
     if not folder:
         return
+    forget_former_attempt(folder)
     speaker = Speaker(folder)
     waiting = Waiting(speaker)
     for name in [name for name in waiting.hooks if name in sys.modules]:  # a .pth file was quicker

@@ -86,6 +86,20 @@ def test_what_a_child_raised_counts_where_the_program_did_not_go_on_without_it(e
     assert run("probes.py").stdout.startswith(verdict)
 
 
+ATTEMPT = 'until {0} -c \'import os; os.mkdir("made") or 1 / 0 if not os.path.exists("made") else 0\'; do :; done'
+PIPES = "{0} -c 'for i in range(100000): print(i)' | head -n 1"
+LOGS = "{0} -c 1/0 | cat"
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict"), [(ATTEMPT, "PASS"), (PIPES, "PASS"), (LOGS, "CRASH (ZeroDivisionError)")]
+)
+def test_an_exception_counts_where_a_shell_hides_it_and_not_where_the_shell_deals_with_it(script, verdict, place):
+    argv = ["run", "--", "bash", "-c", script.format(sys.executable)]
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+    assert done.stdout.startswith(verdict)
+
+
 def test_a_death_by_a_signal_that_python_ignores_is_one(place):
     argv = ["run", "--", "sh", "-c", "kill -XFSZ $$"]
     done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
