@@ -280,7 +280,7 @@ class WorkerResult:
     """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one.
 
     ``begun_by_python`` says that another Python process of the program began it, which may have expected that;
-    ``command`` stands for its command line, 0 where that is not known.
+    ``program`` stands for what it ran, 0 where that is not known.
     """
 
     id: EvidenceId
@@ -292,7 +292,7 @@ class WorkerResult:
     traceback: str | None = None
     notes: tuple[str, ...] = ()
     begun_by_python: bool = False
-    command: int = 0
+    program: int = 0
 
     @property
     def bare(self) -> str:

@@ -684,7 +684,7 @@ def keep_exception(
         "message": str(error),
         "traceback": without_us("".join(traceback.format_exception(kind, error, trace))),
         "begun_by_python": speaker.is_below,
-        "command": command_number(),
+        "program": program_number(),
     }
     path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"
@@ -693,19 +693,26 @@ def keep_exception(
     os.replace(fresh, path)
 
 
-def command_number() -> int:
-    """What stands for this process's command line, which may have secrets; 0 where the kernel does not tell it."""
+def program_number() -> int:
+    """What stands for the program that this process runs, whatever its arguments; 0 where the kernel does not tell it.
+
+    The interpreter, and the script, ``-m`` with its module, or ``-c``.
+    """
     import zlib
 
     try:
         with open("/proc/self/cmdline", "rb") as file:
-            return zlib.crc32(file.read())
+            words = file.read().split(b"\0")
     except OSError:
         return 0
+    rest = words[1:]
+    while rest and rest[0].startswith(b"-") and rest[0] not in (b"-c", b"-m"):
+        del rest[: 2 if rest[0] in (b"-X", b"-W") else 1]
+    return zlib.crc32(b"\0".join(words[:1] + rest[: 2 if rest[:1] == [b"-m"] else 1]))
 
 
 def forget_former_attempt(folder: str) -> None:
-    """Remove the exception that ended the same command before, which is tried again (``until python ...``)."""
+    """Remove the exception that ended the same program before, which is tried again (``until python ...``)."""
     path = os.path.join(folder, f"result_rank{rank_by_environment()}.json")
     if not os.path.exists(path):
         return
@@ -714,7 +721,7 @@ def forget_former_attempt(folder: str) -> None:
     try:
         with open(path) as file:
             former = json.load(file)
-        if former.get("command") == command_number() != 0:
+        if former.get("program") == program_number() != 0:
             os.remove(path)
     except (OSError, ValueError, AttributeError):  # half written, or gone: whoever wrote it is not before us
         return
