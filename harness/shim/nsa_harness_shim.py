@@ -49,6 +49,12 @@ SPOKEN = "NSA_HARNESS_SPOKEN"
 ABOVE = "NSA_HARNESS_PYTHON"
 """The PID of the first Python process above, or of this one, in the environment."""
 
+CHECKED_S = 0.1
+"""Seconds after which it is looked again whether a descriptor is still ours: a look takes 6 us."""
+
+MOST_FILES = 1024
+"""The kernel's table of a process's files grows to the highest number in it."""
+
 MOST_POSITIONS, MOST_ITEMS = 20, 1_000
 """Rows that are told, and items of a list that is searched: the program waits meanwhile."""
 
@@ -79,6 +85,7 @@ class Speaker:
         self.rank: int | None = None
         self.fd = -1
         self.file: tuple[int, int] | None = None
+        self.checked_s = 0.0
         self.seq = 0
         self.steps = self.told = 0
         self.phase: str | None = None
@@ -153,17 +160,27 @@ class Speaker:
 
     def write(self, line: str) -> None:
         """One write; a full disk must not end the program that is being watched."""
+        data, now_s = line.encode(), time.monotonic()
         try:
-            if not self.has_its_file():
+            if now_s > self.checked_s + CHECKED_S:
+                self.checked_s = now_s
+                if not self.has_its_file():
+                    self.open_file()
+            try:
+                os.write(self.fd, data)
+            except OSError:
+                if self.has_its_file():
+                    raise
                 self.open_file()
-            os.write(self.fd, line.encode())
+                os.write(self.fd, data)
         except OSError as error:
             self.lose(error)
 
     def open_file(self) -> None:
-        """Open the file of this rank's marks."""
+        """Open the file of this rank's marks, by a number that the program's own files do not get after ours."""
         path = os.path.join(self.folder, f"heartbeat_rank{self.rank}.jsonl")
-        self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.fd = high(fd)
         self.file = identity(self.fd)
 
     def has_its_file(self) -> bool:
@@ -268,6 +285,20 @@ class Speaker:
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
         self.stepped, self.limits_s = set(), set()
+
+
+def high(fd: int) -> int:
+    """The same file by one of the highest numbers, if a limit allows that: a daemon closes all, and begins with 3."""
+    import fcntl
+    import resource
+
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_FILES)
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, most - 24)
+    except (OSError, ValueError):  # a low limit, or all are in use
+        return fd
+    os.close(fd)
+    return moved
 
 
 def identity(fd: int) -> "tuple[int, int] | None":
