@@ -743,7 +743,7 @@ def program_number() -> int:
 
 
 def forget_former_attempt(folder: str) -> None:
-    """Remove the exception that ended the same program before, which is tried again (``until python ...``)."""
+    """Remove the exception that ended the same program before, which a shell tries again (``until python ...``)."""
     path = os.path.join(folder, f"result_rank{rank_by_environment()}.json")
     if not os.path.exists(path):
         return
@@ -777,8 +777,9 @@ def start(folder: "str | None") -> None:
     """Begin to wait for torch; nothing happens without a trial's ``folder``."""
     if not folder:
         return
-    forget_former_attempt(folder)
     speaker = Speaker(folder)
+    if not speaker.is_below:
+        forget_former_attempt(folder)
     waiting = Waiting(speaker)
     for name in [name for name in waiting.hooks if name in sys.modules]:  # a .pth file was quicker
         waiting.hooks.pop(name)(speaker, sys.modules[name])

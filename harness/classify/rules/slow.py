@@ -223,7 +223,7 @@ def _needs(case: Case) -> str:
     around = [f"{p.name} {p.place + 1} of {p.of} in {p.function} ({short_path(p.file)}:{p.line})" for p in rest.around]
     within = f"within {', '.join(around)}; " if around else ""
     least = "at least " if rest.at_least else ""
-    remaining_s = max(rest.remaining_s, 0.0)  # some of it was done while it was looked at
+    remaining_s = max(rest.remaining_s, 0.0)  # a `while` is past its bound before it is left
     total_s = case.evidence.silence_s + remaining_s
     return f"{within}this needs {least}{remaining_s:.0f} s more, {least}{total_s:.0f} s in all"
 
