@@ -95,6 +95,8 @@ def nsa_attention(
     if cu_seqlens is not None:
         cu_seqlens, lengths = boundaries(cu_seqlens, n_rows=B, n_tokens=S, device=q_BTHD.device)
     for name, k, v, length in (("_cmp", k_cmp_BCGD, v_cmp_BCGE, n_blocks), ("_win", k_win_BSGD, v_win_BSGE, S)):
+        if k is None and v is None:
+            continue
         # Rows of k and v stand in for what is not given: they have the shape of what takes its place.
         k, v = (own[:, :length] if x is None else x for x, own in ((k, k_BSGD), (v, v_BSGE)))
         check_heads(q_BTHD, k, v, name=name)

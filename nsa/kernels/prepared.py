@@ -1,8 +1,9 @@
-"""Launches that were made before, at a third of what Triton takes for one.
+"""Launches that were made before, at a quarter of what Triton takes for one.
 
 Triton looks at every argument of a launch, type, alignment and value, and writes what it saw as text, to find what it
 compiled. Of a launch of ours shapes decide all of that but where the tensors lie: whoever makes it keeps a
-``Prepared`` by those shapes (``kept``), and from the second call on it goes straight to what was compiled.
+``Prepared`` by those shapes (``kept``), and from the second call on it goes straight to the driver with what was
+compiled, unless somebody, as a profiler, has asked Triton to be called at every launch.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Prepared:
     who keeps a launch keeps it by the ``places`` of tensors that come from outside. Fresh ones always start so.
     """
 
-    __slots__ = ("_constants", "_grid", "_kernel", "_numbers", "_rest", "_run")
+    __slots__ = ("_constants", "_grid", "_kernel", "_numbers", "_run")
 
     def __init__(self, kernel: Any, grid: tuple[int, ...], *numbers: float, **constants: Any) -> None:
         """Remember it; nothing is compiled yet.
@@ -45,16 +46,38 @@ class Prepared:
         """
         self._kernel, self._grid, self._numbers, self._constants = kernel, grid, numbers, constants
         self._run: Callable[..., Any] | None = None
-        self._rest: tuple[Any, ...] = ()
 
     def __call__(self, *tensors: Any) -> None:
         """Launch it on the current stream."""
         if self._run is not None:
-            self._run(*tensors, *self._rest)
+            self._run(*tensors)
             return
         compiled = self._kernel[self._grid](*tensors, *self._numbers, **self._constants)
         if compiled is None:  # Triton's interpreter compiles nothing
             return
         parameters = self._kernel.params[len(tensors) + len(self._numbers) :]
-        self._rest = (*self._numbers, *(self._constants.get(p.name, p.default) for p in parameters))
-        self._run = compiled[(*self._grid, 1, 1)[:3]]
+        rest = (*self._numbers, *(self._constants.get(p.name, p.default) for p in parameters))
+        self._run = _launcher(compiled, (*self._grid, 1, 1)[:3], rest)
+
+
+def _launcher(compiled: Any, grid: tuple[int, ...], rest: tuple[Any, ...]) -> Callable[..., None]:
+    """What launches a compiled kernel over ``grid`` with the tensors that it is called with and the ``rest``.
+
+    ``compiled[grid]`` does the same, and makes a dictionary for every launch for hooks that hardly anybody has set.
+    """
+    from triton import knobs
+    from triton.runtime import driver
+
+    watched = compiled[grid]
+    run, of_kernel, hooks = compiled.run, (compiled.function, compiled.packed_metadata), (None, None, None)
+    runtime = knobs.runtime
+
+    def launch(*tensors: Any) -> None:
+        if runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls:
+            watched(*tensors, *rest)
+            return
+        active = driver.active
+        stream = active.get_current_stream(active.get_current_device())
+        run(*grid, stream, *of_kernel, *hooks, *tensors, *rest)
+
+    return launch

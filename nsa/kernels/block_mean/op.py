@@ -6,6 +6,7 @@ Cutting rows into overlapping blocks and averaging those takes five launches bac
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,16 @@ def block_mean(x_BSGD: Tensor, length: int, stride: int) -> Tensor:
 
 
 def _means_on_gpu(*args: Any) -> Tensor:
-    return importlib.import_module("nsa.kernels.block_mean.triton").means(*args)
+    return _on_gpu().means(*args)
 
 
 def _spread_on_gpu(*args: Any) -> Tensor:
-    return importlib.import_module("nsa.kernels.block_mean.triton").spread(*args)
+    return _on_gpu().spread(*args)
+
+
+@cache
+def _on_gpu() -> Any:
+    return importlib.import_module("nsa.kernels.block_mean.triton")
 
 
 def _fake_means(x: Tensor, length: int, stride: int) -> Tensor:
