@@ -117,4 +117,4 @@ _combine_op.register_autograd(_backward, setup_context=_save)
 
 def combine(cmp_BTHE: Tensor, slc_BTHE: Tensor, win_BTHE: Tensor, gate_BTHC: Tensor) -> Tensor:
     """Contract: ``nsa.kernels.combine.op.CombineBranches``; sums in fp32, also where the inputs are bf16."""
-    return torch.ops.nsa.combine_triton(cmp_BTHE, slc_BTHE, win_BTHE, gate_BTHC)
+    return _combine_op(cmp_BTHE, slc_BTHE, win_BTHE, gate_BTHC)

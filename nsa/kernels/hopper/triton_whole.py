@@ -129,7 +129,7 @@ def _(
     if tma_slc:
         csr = index.new_empty(0)
     else:
-        o_slc, lse_slc, csr = torch.ops.nsa.selected_attention_triton(q, ks, vs, index, l_slc, scale, 0, None, None)
+        o_slc, lse_slc, csr = selected.forward_op(q, ks, vs, index, l_slc, scale, 0, None, None)
     one = [(q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)) for _ in range(2)]
     return q.new_empty(q.shape), *one[0], o_slc, lse_slc, *one[1], index, csr
 

@@ -198,9 +198,9 @@ _add_norm_op.register_autograd(_sum_backward, setup_context=_save_sum)
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Contract: ``nsa.kernels.norm.op.norm``; bf16, fp16 or fp32, and the weight in x's type."""
-    return torch.ops.nsa.norm(x, weight, eps)
+    return _norm_op(x, weight, eps)
 
 
 def add_norm(x: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Contract: ``nsa.kernels.norm.op.add_norm``; bf16, fp16 or fp32, all of one type."""
-    return torch.ops.nsa.add_norm(x, y, weight, eps)
+    return _add_norm_op(x, y, weight, eps)

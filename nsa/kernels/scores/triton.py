@@ -284,7 +284,7 @@ def select_blocks(
     cu_seqlens: Tensor | None = None,
 ) -> Tensor:
     """Contract: ``nsa.kernels.scores.op.SelectBlocks``; q and kc in bf16, fp16 or fp32."""
-    return torch.ops.nsa.select_blocks_triton(
+    return select_op(
         q_BTHD.detach(), kc_BCGD.detach(), lse_BTH.detach(), layout.l, layout.d, layout.l_slc, layout.n,
         q_BTHD.shape[-1] ** -0.5 if scale is None else scale, offset, cu_seqlens,
     )  # fmt: skip

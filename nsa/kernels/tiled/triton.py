@@ -133,12 +133,12 @@ def attend(
     Returns:
         o_BTHE in q's type and lse_BTH (fp32, natural log, not differentiable); 0 and -inf where no key is seen.
     """
-    return torch.ops.nsa.tiled_attention(q_BTHD, k_BSGD, v_BSGE, bits_BTG, kind, *sizes, scale, offset)[:2]
+    return _forward_op(q_BTHD, k_BSGD, v_BSGE, bits_BTG, kind, *sizes, scale, offset)[:2]
 
 
 def block_bits(index_BTGN: Tensor) -> Tensor:
     """bits_BTG: one word per query and kv head, from the list of its blocks (below 64)."""
-    return torch.ops.nsa.block_bits(index_BTGN)
+    return _bits_op(index_BTGN)
 
 
 _SCHEMA = (
