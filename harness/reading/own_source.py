@@ -32,7 +32,7 @@ _MODULES = _words(
 _OF_MODULES = {
     "os": _words(
         "cpu_count environ fspath fsync getenv getloadavg getpid getppid listdir makedirs mkdir path replace rename",
-        "scandir stat times uname utime",
+        "scandir stat times uname utime waitpid",
     ),
     "sys": _words("stdout stderr getsizeof"),
     "torch": _words("cuda mps no_grad"),
@@ -270,6 +270,15 @@ class Scope:
     file: SourceFile
     function: ast.AST
     deep: int = 0
+
+    @cached_property
+    def sets(self) -> frozenset[str]:
+        """The names that it sets, and nobody else may."""
+        names: set[str] = set()
+        for node in within(self.function):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+        return frozenset(names) - self._of_others
 
     @cached_property
     def _made_here(self) -> frozenset[str]:

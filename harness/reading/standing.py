@@ -38,6 +38,7 @@ from harness.reading.stillness import (
     Motion,
     actors_of,
     dump_times,
+    endless_onlookers_of,
     is_ticker,
     motion,
     onlookers_of,
@@ -429,8 +430,12 @@ def standing(
         meeting=None if any(sample.ran for sample in latest) else agreed_meeting(samples),
         chances=(),
     )
-    # Whoever has started nobody asks the process that started it: a loader's worker without work.
-    peers = (children or frozenset({last.parent}) & job_pids) if _asks(one) else frozenset[int]()
+    peers = frozenset[int]()
+    if _asks(one):
+        # Whoever has started nobody asks the process that started it: a loader's worker without work.
+        peers = children or frozenset({last.parent}) & job_pids
+    elif _awaits_others(one):
+        peers = children
     by_signal = () if peers or last.state == "T" else _by_signals(one, children)
     return replace(
         one,
@@ -445,6 +450,13 @@ def _asks(one: Standing) -> bool:
     if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
         return False
     return one.thread is not None and not one.acts and asks_again(one.thread, woke=one.thread.tid not in one.unwoken)
+
+
+def _awaits_others(one: Standing) -> bool:
+    """Whether by its source it does nothing until somebody whom it asks ends, and no other thread of it may run."""
+    if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
+        return False
+    return one.decides in endless_onlookers_of(one.samples) and not one.has_another_thread
 
 
 def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) -> Iterable[Chance]:

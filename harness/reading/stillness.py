@@ -442,6 +442,11 @@ def plain_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     return _in_all(samples, [sample.plain_onlookers for sample in samples])
 
 
+def endless_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
+    """Those of them in a loop that only others end."""
+    return _in_all(samples, [sample.endless_onlookers for sample in samples])
+
+
 def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) -> frozenset[int]:
     """The threads named for any sample, less those that another one shows to run Python and does not name."""
     tids = set[int]().union(*looking)

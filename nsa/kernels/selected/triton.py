@@ -558,9 +558,7 @@ def selected_attention(
         ValueError: shapes, dtypes or sizes that do not fit together or the kernels.
     """
     scale = q_BTHD.shape[-1] ** -0.5 if scale is None else scale
-    return forward_op(
-        q_BTHD, k_BSGD, v_BSGE, index_BTGN, l_slc, scale, offset, cu_seqlens, kv_major
-    )[:2]
+    return forward_op(q_BTHD, k_BSGD, v_BSGE, index_BTGN, l_slc, scale, offset, cu_seqlens, kv_major)[:2]
 
 
 __all__ = ["Tile", "backward_tile", "forward_tile", "plan", "query_tile", "selected_attention"]

@@ -118,7 +118,7 @@ ACTS = {
     "stops asking and then kills": "for _ in range(30):\n        time.sleep(1)\n    child.kill()",
     "asks until a time and then kills": "while time.time() < end:\n        time.sleep(1)\n    child.kill()",
     "leaves its loop and then kills": (
-        "while True:\n        time.sleep(1)\n        if child.poll() is not None: break\n    child.kill()"
+        "while True:\n        time.sleep(1)\n        if time.time() > end: break\n    child.kill()"
     ),
     "calls what it was given": "while True:\n        time.sleep(1)\n        self.on_timeout()",
     "calls a function that kills": (
