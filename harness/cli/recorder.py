@@ -147,6 +147,10 @@ def sentence(divergence: Divergence) -> str:
     parts = [there]
     if never:
         parts.append(f"{names(never)} had not called it; {LIMITS}")
+        if divergence.mutual:
+            how = "did not call what followed these operations before"
+            which = f"{names(never)} {how}" if divergence.by_habit else "nothing shows whose call is the wrong one"
+            parts.append(f"they wait in an operation of another group that the others had not called; {which}")
     if divergence.unheard:
         parts.append(f"there is no dump of {names(divergence.unheard)}, so whether it was called there is not known")
     return "; ".join(parts)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from harness.core.devices import Collective, CollectiveState
 
@@ -38,7 +38,8 @@ class Divergence:
     ``calls`` gives each rank's operation at this number, None for a rank that never got there. ``odd`` are the ranks
     at fault: those that never came, or that did other than most, or (of two) other than what used to follow;
     ``by_habit`` says that it was the last of these. ``unheard`` are ranks of the group whose recorder did not answer.
-    ``Parting.TOGETHER``: every rank handed over the same operation, and it is not over.
+    ``Parting.TOGETHER``: every rank handed over the same operation, and it is not over. ``mutual``: those that never
+    came wait in an operation of another group, to which the others never came, so that either may have gone wrong.
     """
 
     parting: Parting
@@ -48,6 +49,12 @@ class Divergence:
     odd: tuple[int, ...] = ()
     by_habit: bool = False
     unheard: tuple[int, ...] = ()
+    mutual: bool = False
+
+    @property
+    def called(self) -> frozenset[int]:
+        """The ranks that made the call."""
+        return frozenset(rank for rank, call in self.calls if call is not None)
 
 
 def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Divergence, ...]:
@@ -63,7 +70,36 @@ def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Dive
             if op.group not in by_group:
                 by_group[op.group] = _in_group(latest, group=op.group, world=world)
     weight = {Parting.OPERATION: 0, Parting.SHAPE: 0, Parting.MISSING: 1, Parting.TOGETHER: 2}
-    return tuple(sorted(filter(None, by_group.values()), key=lambda d: weight[d.parting]))
+    divergences = [_among(divergence, by_group.values(), latest) for divergence in filter(None, by_group.values())]
+    return tuple(sorted(divergences, key=lambda d: (weight[d.parting], d.mutual and not d.by_habit)))
+
+
+def _among(one: Divergence, others: Iterable[Divergence | None], latest: Mapping[int, CollectiveState]) -> Divergence:
+    """A divergence beside those of the other groups: whether the missing wait in one of them for those who came here.
+
+    Then it is asked who did something else than what used to follow, over all groups: who skips a call waits in the
+    next one, to which the others never come, and each of the two groups misses somebody else.
+    """
+    if one.parting is not Parting.MISSING or one.unheard:
+        return one
+    for other in others:
+        if other is None or other.parting is not Parting.MISSING or other.group == one.group:
+            continue
+        if one.called == frozenset(other.odd) and other.called == frozenset(one.odd):
+            breaks = {_is_as_before(latest[rank].collectives, at=other) for rank in one.odd} == {False}
+            keeps = {_is_as_before(latest[rank].collectives, at=one) for rank in one.called} == {True}
+            return replace(one, mutual=True, by_habit=breaks and keeps)
+    return one
+
+
+def _is_as_before(ops: Sequence[Collective], *, at: Divergence) -> bool | None:
+    """Whether a rank's call is what followed the same calls, of all groups, the last time; None without such a time."""
+    numbered = {number: op for number, op in enumerate(ops) if not op.p2p}
+    here = next((n for n, op in numbered.items() if (op.group, op.seq) == (at.group, at.seq)), None)
+    if here is None:
+        return None
+    before = _habit(numbered, seq=here, kind=_call)
+    return None if before is None else before == _call(numbered[here])
 
 
 def crossed(states: Sequence[CollectiveState]) -> str:
@@ -173,7 +209,7 @@ def _members(latest: Mapping[int, CollectiveState], *, group: str, world: int) -
 def _parting(ops: Sequence[Collective]) -> Parting | None:
     if len({op.op for op in ops}) > 1:
         return Parting.OPERATION
-    if ops and any(word in ops[0].op for word in UNEVEN) and not any(word in ops[0].op for word in EVEN):
+    if ops and _is_uneven(ops[0]):
         return None
     return Parting.SHAPE if len({(op.sizes, op.dtypes) for op in ops}) > 1 else None
 
@@ -192,19 +228,27 @@ def _odd(
     return tuple(sorted(kinds.keys() - keeps)), by_habit
 
 
-def _habit(ops: Mapping[int, Collective], *, seq: int) -> tuple[object, ...] | None:
+def _habit(
+    ops: Mapping[int, Collective], *, seq: int, kind: Callable[[Collective], tuple[object, ...]] | None = None
+) -> tuple[object, ...] | None:
     """What followed the same operations the last time that they came; None when they never came before."""
-    context = _kinds(ops, range(seq - CONTEXT, seq))
+    kind = kind or _kind
+    context = [kind(ops[n]) for n in range(seq - CONTEXT, seq) if n in ops]
     for length in range(len(context), 0, -1):
         tail = context[-length:]
         for end in range(seq - 1, min(ops, default=seq) + length - 1, -1):
-            if _kinds(ops, range(end - length, end)) == tail and end in ops:
-                return _kind(ops[end])
+            if end in ops and [kind(ops[n]) for n in range(end - length, end) if n in ops] == tail:
+                return kind(ops[end])
     return None
 
 
-def _kinds(ops: Mapping[int, Collective], numbers: Iterable[int]) -> list[tuple[object, ...]]:
-    return [_kind(ops[n]) for n in numbers if n in ops]
+def _call(op: Collective) -> tuple[object, ...]:
+    """A call among those of all groups; where ranks may give tensors of different sizes, so may turns."""
+    return op.group, op.op, op.where, () if _is_uneven(op) else op.sizes
+
+
+def _is_uneven(op: Collective) -> bool:
+    return any(word in op.op for word in UNEVEN) and not any(word in op.op for word in EVEN)
 
 
 def _kind(op: Collective) -> tuple[object, ...]:

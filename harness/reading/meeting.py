@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import (
@@ -12,6 +12,7 @@ from harness.reading.frames import (
     is_stdlib,
     named_frames,
     native_leaf,
+    native_samples,
     python_frames,
     same_stacks,
 )
@@ -91,6 +92,8 @@ _GPU = re.compile(
     r"^cudaMemcpy|^cuMemcpyDtoH|_local_scalar_dense_cuda"
 )
 
+_LAUNCH = re.compile(r"^cu(da)?Launch\w*Kernel")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
@@ -149,6 +152,24 @@ def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
         thread = deciding_thread(sample)
         meetings.add(None if thread is None else meeting_of(thread))
     return meetings.pop() if len(meetings) == 1 and len(last) > 1 else None
+
+
+def launches_in_vain(samples: Sequence[StackSample]) -> bool:
+    """Whether the deciding thread is at the same line in all samples, and launches a kernel in all native ones.
+
+    That is a wait for the GPU where an operation on it does not end: its queue is full, or what a kernel needs is
+    loaded only when nothing else runs. Of a loop that launches small ones one after the other it is true, too.
+    """
+    native = native_samples(samples)
+    if len(native) < 2 or len(samples) < SAMPLES:
+        return False
+    places: set[tuple[Frame, ...]] = set()
+    for sample in samples:
+        thread = deciding_thread(sample)
+        if thread is None or (sample.native and not _calls(native_leaf(thread), _LAUNCH)):
+            return False
+        places.add(tuple(replace(frame, function=bare(frame)) for frame in python_frames(thread)))
+    return len(places) == 1
 
 
 def _stage(leaf: Sequence[Frame]) -> str:

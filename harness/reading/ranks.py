@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import SPIN_S, Gpus
-from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting
+from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
 from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps
@@ -210,7 +210,7 @@ class _Split:
         self.differs = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
         self.late = late_ranks(divergence)
         self.members = frozenset(dict(divergence.calls))
-        self.called = frozenset(rank for rank, call in divergence.calls if call is not None)
+        self.called = divergence.called
 
     def missing_for(self, rank: int) -> tuple[int, ...]:
         """The ranks that ``rank``, which has called an operation that is not over, waits for there."""
@@ -256,6 +256,8 @@ class _Relations:
         one = replace(one, meeting=meeting)
         if one.meets_in_a_thread:
             one = self._with_its_threads(one)
+        if meeting is None and one.is_behind_a_gpu and self._gpu_waits_for_ranks(one, rank):
+            return replace(one, chances=(self._come("its thread at the GPU waits for other ranks", one),))
         if meeting is None or not self._waits_there(one, rank):
             return one
         if self._job.circle or any(split.differs and rank in split.members for split in self._splits):
@@ -273,21 +275,28 @@ class _Relations:
 
     def _with_its_threads(self, one: Standing) -> Standing:
         """The standing of a rank of which another thread waits for other ranks, too."""
-        others = frozenset(self._job.ranks.values()) - {one.pid}
-        come = (Chance(how="another thread of it waits for other ranks", who=others, any_thread=True),)
+        come = (self._come("another thread of it waits for other ranks", one),)
         return replace(one, helps=one.helps + come, chances=one.chances if one.meeting else one.chances + come)
 
-    def _handed_over(self, one: Standing, rank: int) -> Meeting | None:
-        """The all-reduce that a rank waits for inside backward, which without native frames no stack shows.
+    def _come(self, how: str, one: Standing) -> Chance:
+        others = frozenset(self._job.ranks.values()) - {one.pid}
+        return Chance(how=how, who=others, any_thread=True)
 
-        Its recorder has it; or it sleeps there, has threads of gloo, and could not be asked for native frames.
+    def _handed_over(self, one: Standing, rank: int) -> Meeting | None:
+        """What a rank waits for that has handed over an operation which is not over, where no stack shows such a wait.
+
+        The all-reduce inside backward, without native frames: its recorder has it; or it sleeps there, has threads of
+        gloo, and could not be asked. Or its GPU, which takes no more kernels.
         """
         innermost = next(iter(python_frames(one.thread)), None) if one.thread is not None else None
-        if one.thread is None or innermost is None or bare(innermost) != "_engine_run_backward" or not one.stays:
+        if one.thread is None or innermost is None or one.motion is None:
             return None
-        if one.motion is None:
+        is_pending = any(state.pending for state in self._states.get(rank, ()))
+        if is_pending and launches_in_vain(one.samples):
+            return Meeting(kind="gpu", name="its GPU", frame=own_frame(one.thread))
+        if bare(innermost) != "_engine_run_backward" or not one.stays:
             return None
-        handed_over = one.motion.polls and any(state.pending for state in self._states.get(rank, ()))
+        handed_over = one.motion.polls and is_pending
         by_gloo = any(thread.name.startswith(GLOO) for thread in one.looks[-1].threads)
         if not handed_over and not (by_gloo and one.motion.still and not one.native):
             return None

@@ -34,6 +34,7 @@ from harness.reading.frames import (
 from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import (
     ASLEEP,
+    POLL_SHARE,
     SAMPLES,
     Motion,
     actors_of,
@@ -263,6 +264,21 @@ class Standing:
         return meeting is not None and meeting.kind != "gpu"
 
     @property
+    def is_behind_a_gpu(self) -> bool:
+        """Whether its main thread sleeps in a lock of its process, and all that moves spins in a wait for the GPU."""
+        if self.motion is None or self.state is None or self.wait is None or self.state.timed is not False:
+            return False
+        slept = len({thread.switches for thread in self.motion.history(self.state.tid)}) == 1
+        native = native_samples(self.samples)
+        if not slept or Ender.PROCESS not in self.wait.enders or not native:
+            return False
+        spins = frozenset[int].intersection(*map(_at_the_gpu, native))
+        busy: set[int] = set()
+        for window in self.motion.windows:
+            busy.update(tid for tid, seconds in window.cpu_by_thread if seconds > POLL_SHARE * window.seconds)
+        return bool(busy) and busy <= spins
+
+    @property
     def may_act_by_a_thread(self) -> bool:
         """Whether a thread of the program's own may yet do what others wait for: set a key, meet them in a group.
 
@@ -274,9 +290,24 @@ class Standing:
 
     @property
     def has_a_timer_thread(self) -> bool:
-        """Whether a thread beside the one that decides sleeps on a timer once, and then does something in Python."""
-        others = self.runs_python - {self.decides, *self.background, *_sleep_for_nobody(self.samples)}
-        return bool(self.unwoken & others)
+        """Whether a thread beside the one that decides sleeps on a timer once, and then does something in Python.
+
+        Not one of a package whose threads call nothing of the program's: ``torchrun`` tells every five seconds that it
+        lives.
+        """
+        quiet = {self.decides, *self.background, *_sleep_for_nobody(self.samples), *self._of_quiet_packages}
+        return bool((self.unwoken & self.runs_python) - quiet)
+
+    @property
+    def _of_quiet_packages(self) -> frozenset[int]:
+        """Its threads that run such a package's own code, and none of the program's."""
+        quiet: set[int] = set()
+        others: set[int] = set()
+        for thread in self.stacks:
+            packages = set(map(package, python_frames(thread))) - {""}
+            is_quiet = bool(packages) and packages <= QUIET_PACKAGES and own_frame(thread) is None
+            (quiet if is_quiet else others).add(thread.tid)
+        return frozenset(quiet - others)
 
     @property
     def may_be_interrupted(self) -> bool:
@@ -311,6 +342,16 @@ class Standing:
     def ids(self) -> tuple[str, ...]:
         """What to cite of it."""
         return tuple(item.id for item in (*self.samples, *self.looks))
+
+
+def _at_the_gpu(sample: StackSample) -> frozenset[int]:
+    """The threads that wait for the GPU."""
+    waiting: set[int] = set()
+    for thread in sample.threads:
+        meeting = meeting_of(thread)
+        if meeting is not None and meeting.kind == "gpu":
+            waiting.add(thread.tid)
+    return frozenset(waiting)
 
 
 def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
@@ -441,7 +482,7 @@ def standing(
         one,
         asks=bool(peers),
         chances=(*_chances(one, job_pids=job_pids, peers=peers), *by_signal),
-        helps=tuple(_helps(one, job_pids=job_pids)),
+        helps=tuple(_helps(one, job_pids=job_pids, children=children)),
     )
 
 
@@ -548,14 +589,30 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
         yield Chance(how="it handles SIGCHLD, which the end of a child sends", who=children)
 
 
-def _helps(one: Standing, *, job_pids: frozenset[int]) -> Iterable[Chance]:
+def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int]) -> Iterable[Chance]:
     """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
     if one.motion is None or one.state is None:
         return
     nobody = {one.state.tid, *_sleep_for_nobody(one.samples), *one.background}
+    asking = _threads_that_ask(one) if children else frozenset[int]()
     for other in one.motion.looks[-1].threads:
-        if other.tid not in nobody and not is_ticker(other) and other.state not in "Tt":
+        if other.tid in nobody or is_ticker(other) or other.state in "Tt":
+            continue
+        if other.tid in asking:
+            yield Chance(how="asks processes of its own again and again", who=children, any_thread=True)
+        else:
             yield from _chances_of(other, pid=one.pid, job_pids=job_pids)
+
+
+def _threads_that_ask(one: Standing) -> frozenset[int]:
+    """The threads that only ask processes of their own again and again, as a loader's asks its workers for batches."""
+    asking: set[int] = set()
+    others: set[int] = set()
+    unwoken = one.unwoken
+    for stack in one.stacks:
+        if python_frames(stack):
+            (asking if asks_again(stack, woke=stack.tid not in unwoken) else others).add(stack.tid)
+    return frozenset(asking - others)
 
 
 def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:

@@ -136,6 +136,7 @@ LOCK_FILES = ("threading.py", "queue.py", "synchronize.py", "queues.py")
 
 _ASKS_AGAIN = (
     ("torch/utils/data/_utils/worker.py", ("_worker_loop",)),
+    ("torch/utils/data/_utils/pin_memory.py", ()),
     ("torch/distributed/elastic/agent/", ()),
     ("torch/distributed/elastic/multiprocessing/", ("wait", "_poll", "join", "close", "_close")),
     ("multiprocessing/managers.py", ("serve_forever",)),

@@ -106,11 +106,17 @@ def _missing(case: Case, divergence: Divergence, views: Sequence[RankView]) -> V
     unused = "" if call.where else _went_past_backward(view, waiters)
     cause = "unused-parameter" if unused else "collective-mismatch"
     which = f"rank {view.rank} never called it and waits for the others elsewhere, {place(view.case)}"
+    if divergence.mutual:
+        which += ", in an operation that they never called"
+        how = "did not call what followed these operations before"
+        which += f"; rank {view.rank} {how}" if divergence.by_habit else "; nothing shows whose call is the wrong one"
     if unused:
         which = (
             f"rank {view.rank} ended that backward without it{unused}, which DDP does when a parameter had no gradient"
         )
-    verdict = _recorded(case, divergence, views, odd, cause=cause, because=f"{open_call}; {which}", certain=True)
+    is_sure = not divergence.mutual or bool(unused)
+    blamed = odd if is_sure or divergence.by_habit else ()
+    verdict = _recorded(case, divergence, views, blamed, cause=cause, because=f"{open_call}; {which}", certain=is_sure)
     waits = waiters[0].facts.last if waiters else None
     if unused or waits is None:
         return verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
-from harness.reading.meeting import agreed_meeting, meeting_of
+from harness.reading.meeting import agreed_meeting, launches_in_vain, meeting_of
 
 SITE = "/venv/lib/python3.11/site-packages"
 C10D = f"{SITE}/torch/distributed/distributed_c10d.py"
@@ -103,3 +103,21 @@ def test_whoever_asks_a_name_server_waits_for_no_rank():
 
     assert meeting_of(asks) is None
     assert meeting_of(thread(native("__poll"), store, python("host_meeting"))) is not None
+
+
+LAUNCH = (native("clock_gettime"), native("cuLaunchKernel"), native("cudaLaunchKernel"), STEP)
+
+
+@pytest.mark.parametrize(
+    ("samples", "in_vain"),
+    [
+        ([sample(STEP, is_native=False), sample(*LAUNCH), sample(*LAUNCH)], True),
+        ([sample(*LAUNCH), sample(*LAUNCH[:3], python("step", line=21)), sample(*LAUNCH)], False),
+        ([sample(*LAUNCH), sample(native("mkl_blas_sgemm"), STEP), sample(*LAUNCH)], False),
+        ([sample(STEP, is_native=False), sample(STEP, is_native=False), sample(*LAUNCH)], False),
+        ([sample(*LAUNCH), sample(*LAUNCH)], False),
+    ],
+    ids=["at one line", "at another line", "elsewhere once", "one native sample", "two samples"],
+)
+def test_who_launches_a_kernel_at_the_same_line_in_all_samples_may_launch_in_vain(samples, in_vain):
+    assert launches_in_vain(samples) is in_vain

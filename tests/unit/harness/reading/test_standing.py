@@ -12,6 +12,7 @@ from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, Th
 from harness.reading.standing import Chance, alive, culprit, standing, standings
 from harness.reading.waits import RESTART
 
+SITE = "/venv/lib/python3.11/site-packages"
 PARENT, CHILD = 100, 120
 LOCK = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
 NAP = {"wchan": "hrtimer_nanosleep", "call": "clock_nanosleep", "timed": True}
@@ -232,24 +233,83 @@ def test_a_call_that_an_earlier_silence_interrupted_is_known_by_its_looks_when_a
     assert outside is not known
 
 
-def beside(file, function):
-    """A process whose main thread waits for a lock, with a thread that ticks in ``file``."""
+def beside(file, function, *, wakes=True, main="/src/train.py"):
+    """A process whose main thread waits for a lock, with a thread that ticks in ``file``, or sleeps there."""
     rows = looks(PARENT, LOCK, NAP)
-    ticking = [replace(row, threads=(row.threads[0], woke(row.threads[1], n))) for n, row in enumerate(rows)]
-    main = ThreadStack(tid=PARENT, name="", frames=(Frame(function="wait", file="/src/train.py", line=2),))
+    ticking = [replace(row, threads=(row.threads[0], woke(row.threads[1], wakes * n))) for n, row in enumerate(rows)]
+    waits = ThreadStack(tid=PARENT, name="", frames=(Frame(function="wait", file=main, line=2),))
     thread = ThreadStack(tid=PARENT + 1, name="", frames=(Frame(function=function, file=file, line=9),))
     samples = [
-        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(main, thread))
+        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(waits, thread))
         for n in range(2)
     ]
     return standing(ticking, samples, job_pids=frozenset({PARENT}), children=frozenset())
 
 
+@pytest.mark.parametrize(
+    ("file", "is_a_timer"),
+    [
+        (f"{SITE}/torch/distributed/elastic/rendezvous/utils.py", False),
+        ("/src/a.py", True),
+    ],
+    ids=["torchrun tells that it lives", "the program's own"],
+)
+def test_a_thread_that_sleeps_on_a_timer_may_do_something_once_but_torchs_own(file, is_a_timer):
+    one = beside(file, "_run", wakes=False, main=f"{SITE}/torch/distributed/elastic/agent/server/api.py")
+    assert one.has_a_timer_thread is is_a_timer
+
+
+PIN = f"{SITE}/torch/utils/data/_utils/pin_memory.py"
+LOADER = f"{SITE}/torch/utils/data/dataloader.py"
+
+
+@pytest.mark.parametrize(("file", "goes_on"), [(PIN, set()), ("/src/train.py", {PARENT, CHILD})])
+def test_the_thread_that_pins_batches_only_asks_the_workers_for_them(file, goes_on):
+    """A worker sleeps in a queue that the rank alone could empty: the thread that takes its batches will not."""
+    shared = LOCK | {"call": "futex-shared", "holders": (PARENT,), "outside": False}
+    for_batch = LOCK | {"timed": True, "limit_s": 0.5}
+    take = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True}
+    frame = Frame(function="do_one_step", file=file, line=9)
+    thread = ThreadStack(tid=PARENT + 1, name="", frames=(frame,))
+    main = ThreadStack(tid=PARENT, name="", frames=(Frame(function="_get_data", file=LOADER, line=2),))
+    stacks = [
+        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(main, thread))
+        for n in range(2)
+    ]
+    pids = frozenset({PARENT, CHILD})
+    rank = standing(looks(PARENT, for_batch, take), stacks, job_pids=pids, children=frozenset({CHILD}))
+    worker = standing(looks(CHILD, shared, parent=PARENT), [], job_pids=pids)
+    assert set(alive({PARENT: rank, CHILD: worker})) == goes_on
+
+
+@pytest.mark.parametrize(
+    ("main", "leaf", "behind"),
+    [
+        (LOCK, "cuStreamSynchronize", True),
+        (LOCK, "mkl_blas_sgemm", False),
+        (LOCK | {"timed": True}, "cuStreamSynchronize", False),
+        (FROM_AFAR, "cuStreamSynchronize", False),
+    ],
+    ids=["a thread spins at the gpu", "a thread computes", "it wakes by itself", "somebody outside lets it on"],
+)
+def test_a_rank_is_behind_its_gpu_whose_thread_spins_there_with_what_the_main_thread_waits_for(main, leaf, behind):
+    rows = looks(PARENT, main, {"wchan": "", "call": "", "timed": None})
+    spinning = [
+        replace(row, threads=(row.threads[0], replace(row.threads[1], state="R", cpu_s=1.0 + n)))
+        for n, row in enumerate(rows)
+    ]
+    frames = (
+        Frame(function=leaf, file="/lib/libcuda.so", line=0, native=True),
+        Frame(function="run", file="/src/a.py", line=9),
+    )
+    thread = ThreadStack(tid=PARENT + 1, name="", frames=frames)
+    locked = ThreadStack(tid=PARENT, name="", frames=(Frame(function="f", file="/src/a.py", line=2),))
+    sample = StackSample(id="s", source="pystack", native=True, t_s=1.5, rank=0, pid=PARENT, threads=(locked, thread))
+    assert standing(spinning, [sample], job_pids=frozenset({PARENT})).is_behind_a_gpu is behind
+
+
 def woke(thread, turns):
     return replace(thread, voluntary_switches=9 + turns)
-
-
-SITE = "/venv/lib/python3.11/site-packages"
 
 
 @pytest.mark.parametrize(
