@@ -19,7 +19,7 @@ from harness.reading.loops import endless_by_source, lacks_variables, progress, 
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
-from harness.reading.waits import ALARM
+from harness.reading.waits import ALARM, asks_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -223,7 +223,7 @@ class Sampler:
                     self._with_alarm.add(sample.pid)
                 sample = of_sample(sample, texts)
                 if sample.native:
-                    sample = replace(sample, loops=endless_by_source(sample, texts))
+                    sample = replace(sample, loops=endless_by_source(sample, texts, also=asks_anew))
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))

@@ -23,6 +23,9 @@ LOW_POWER = 0.35
 SPIN_S = 2.5
 """Seconds over which a GPU must be seen to work on nothing before nothing but that is expected of it."""
 
+SETTLED_S = 5.0
+"""The same where it did something earlier in the same silence: the last kernels of a step, or what others ran."""
+
 IDLE = 30
 """Percent of utilisation below which a GPU waits for its host; a token loop on an H200 reads 0 to 24."""
 
@@ -58,12 +61,20 @@ class GpuView:
     def occupied_by_nothing(self) -> bool:
         """Whether a kernel of theirs was resident all the time that moved no memory and drew no power.
 
-        Where others computed on it in between, of the time since then: before, its figures were theirs as well.
+        Where it did something before, or others computed on it, of the time since then.
         """
         own = self.without_work_of_others
         if len(own.samples) < len(self.samples) and own.seconds < SPIN_S:
             return False
-        return own._is_full_and_rests
+        return own._is_full_and_rests or own._at_rest.seconds >= SETTLED_S
+
+    @property
+    def _at_rest(self) -> GpuView:
+        """Its last samples, of which each is full and at rest."""
+        begin = len(self.samples)
+        while begin and replace(self, samples=self.samples[begin - 1 : begin])._is_full_and_rests:
+            begin -= 1
+        return replace(self, samples=self.samples[begin:])
 
     @property
     def _is_full_and_rests(self) -> bool:

@@ -600,9 +600,11 @@ def loop_samples(
     return tuple(loops)
 
 
-def endless_by_source(sample: StackSample, source_of: Mapping[str, str]) -> tuple[LoopSample, ...]:
-    """The loops of a sample without locals that never end whatever their variables are."""
-    return tuple(loop for loop in loop_samples(sample, {}, source_of) if loop.endless)
+def endless_by_source(
+    sample: StackSample, source_of: Mapping[str, str], *, also: Callable[[LoopSample], bool] = lambda _: False
+) -> tuple[LoopSample, ...]:
+    """The loops of a sample without locals that never end whatever their variables are, and those of ``also``."""
+    return tuple(loop for loop in loop_samples(sample, {}, source_of) if loop.endless or also(loop))
 
 
 def _loop_sample(

@@ -257,7 +257,8 @@ class _Relations:
         if one.meets_in_a_thread:
             one = self._with_its_threads(one)
         if meeting is None and one.is_behind_a_gpu and self._gpu_waits_for_ranks(one, rank):
-            return replace(one, chances=(self._come("its thread at the GPU waits for other ranks", one),))
+            come = self._come("its thread at the GPU waits for other ranks", one)
+            return replace(one, chances=(come,), helps=tuple(help for help in one.helps if not help.moves))
         if meeting is None or not self._waits_there(one, rank):
             return one
         if self._job.circle or any(split.differs and rank in split.members for split in self._splits):

@@ -54,6 +54,7 @@ from harness.reading.waits import (
     Ender,
     Wait,
     asks_again,
+    asks_anew,
     called_by_python,
     gil_holder,
     in_python_lock,
@@ -268,9 +269,8 @@ class Standing:
         """Whether its main thread sleeps in a lock of its process, and all that moves spins in a wait for the GPU."""
         if self.motion is None or self.state is None or self.wait is None or self.state.timed is not False:
             return False
-        slept = len({thread.switches for thread in self.motion.history(self.state.tid)}) == 1
         native = native_samples(self.samples)
-        if not slept or Ender.PROCESS not in self.wait.enders or not native:
+        if Ender.PROCESS not in self.wait.enders or not native or self.state.tid in _ever_woken(self.looks):
             return False
         spins = frozenset[int].intersection(*map(_at_the_gpu, native))
         busy: set[int] = set()
@@ -354,12 +354,18 @@ def _at_the_gpu(sample: StackSample) -> frozenset[int]:
     return frozenset(waiting)
 
 
-def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
+def _ever_woken(looks: Sequence[ProcessState]) -> set[int]:
+    """The threads that an undisturbed window saw wake."""
     by_id = {look.id: look for look in looks}
     woke: set[int] = set()
     for look in looks:
         if look.undisturbed_since in by_id:
             woke |= _woken(by_id[look.undisturbed_since], look)
+    return woke
+
+
+def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
+    woke = _ever_woken(looks)
     unwoken: set[int] = set()
     for thread in looks[-1].threads:
         if thread.timed and thread.tid not in woke and not _outlasts_its_limit(looks, thread):
@@ -490,7 +496,11 @@ def _asks(one: Standing) -> bool:
     """Whether it merely asks others again and again whether they are done, or have work."""
     if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
         return False
-    return one.thread is not None and not one.acts and asks_again(one.thread, woke=one.thread.tid not in one.unwoken)
+    if one.thread is None or one.acts:
+        return False
+    tid = one.thread.tid
+    loops = [loop for sample in one.samples for loop in sample.loops if loop.tid == tid]
+    return asks_again(one.thread, woke=tid not in one.unwoken or any(map(asks_anew, loops)))
 
 
 def _awaits_others(one: Standing) -> bool:

@@ -25,7 +25,7 @@ from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY, OF_A_HUNG_TEST
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
+    from harness.core.evidence import Frame, LoopSample, ProcessState, StackSample, ThreadStack, ThreadState
 
 
 class Ender(StrEnum):
@@ -385,6 +385,13 @@ def asks_again(stack: ThreadStack, *, woke: bool) -> bool:
         if not is_stdlib(frame):
             return False
     return False
+
+
+def asks_anew(loop: LoopSample) -> bool:
+    """Whether it is a ``while`` of one of these functions, which asks anew when the time limit is over."""
+    name = loop.function.rpartition(".")[2]
+    is_one = any(file in loop.file and name in functions for file, functions in _MAY_ASK_ONCE)
+    return is_one and loop.header.startswith("while ")
 
 
 def in_python_lock(stack: ThreadStack) -> bool:

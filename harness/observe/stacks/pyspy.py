@@ -30,8 +30,8 @@ MOST_FRAMES, MOST_LOCALS, LONGEST_LOCAL = 6, 24, 160
 """Of one thread's own frames, the innermost first; of one frame's locals; characters of one value."""
 
 _TORCH = frozenset({"torch"})
-_CONTAINERS = "/torch/nn/modules/container.py"
-"""Torch's own loop over a model's layers."""
+_READ_OF_TORCH = ("/torch/nn/modules/container.py", "/torch/utils/data/dataloader.py")
+"""Torch's own loops over a model's layers, and around a loader's question for a batch."""
 
 
 class PySpy(Dumper):
@@ -99,7 +99,7 @@ def sources(sample: StackSample) -> dict[str, str]:
     """The source of the files that a sample's frames are in, as its process sees them; torch's are left out."""
     texts: dict[str, str] = {}
     for frame in chain.from_iterable(thread.frames for thread in sample.threads):
-        torchs = package(frame) in _TORCH and not frame.file.endswith(_CONTAINERS)
+        torchs = package(frame) in _TORCH and not frame.file.endswith(_READ_OF_TORCH)
         if frame.native or frame.file in texts or is_stdlib(frame) or torchs:
             continue
         folder = f"/proc/{sample.pid}/root" if frame.file.startswith("/") else f"/proc/{sample.pid}/cwd/"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.core.devices import GpuProcess, GpuSample
@@ -58,4 +60,14 @@ def test_of_the_time_alone_every_sample_counts():
     samples = [sample(0.5, BUSY), *(sample(float(n)) for n in range(1, 6))]
     samples[4] = sample(4.0, power_w=500.0)
     (view,) = Gpus(samples).of({7})
+    assert not view.occupied_by_nothing
+
+
+@pytest.mark.parametrize(("rests", "occupied"), [(5, False), (6, True)], ids=["four seconds", "five seconds"])
+@pytest.mark.parametrize("before", [{"utilisation": 34}, {"power_w": 500.0}, {"memory_utilisation": 40}])
+def test_a_card_that_did_something_early_in_the_silence_works_on_nothing_once_it_rests(before, rests, occupied):
+    samples = [replace(sample(0.5), **before), *(sample(float(n)) for n in range(1, rests + 1))]
+    (view,) = Gpus(samples).of({7})
+    assert view.occupied_by_nothing is occupied
+    (view,) = Gpus([*samples, replace(sample(9.0), **before)]).of({7})
     assert not view.occupied_by_nothing

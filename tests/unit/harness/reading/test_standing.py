@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.classify.rules.stalled import _may_wake
-from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.core.evidence import Evidence, Frame, LoopSample, ProcessState, StackSample, ThreadStack, ThreadState
 from harness.reading.standing import Chance, alive, culprit, standing, standings
 from harness.reading.waits import RESTART
 
@@ -340,6 +340,32 @@ def test_whoever_is_in_a_wait_for_longer_than_twice_its_limit_began_it_anew(limi
         elsewhere = replace(seen[1].threads[0], wchan="futex_do_wait")
         seen[1] = replace(seen[1], threads=(elsewhere,))
     one = standing(seen, stacks, job_pids=frozenset({PARENT, CHILD}), children=frozenset({CHILD}))
+    assert one.asks is asks
+
+
+@pytest.mark.parametrize(
+    ("header", "asks"), [("while self._pin_memory_thread.is_alive():", True), ("if self._timeout > 0:", False)]
+)
+def test_whoever_is_in_the_loop_of_a_question_asks_anew_though_nobody_saw_it_wake(header, asks):
+    """A loader that pins its batches sleeps in a queue of threads, of which the kernel tells no time limit."""
+    frame = Frame(function="_get_data", file=LOADER, line=1473)
+    loop = LoopSample(
+        tid=PARENT,
+        depth=2,
+        outer=5,
+        function="_Iter._get_data",
+        file=LOADER,
+        line=1473,
+        header_line=1472,
+        header=header,
+    )
+    sample = StackSample(
+        id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT, loops=(loop,) if asks else (),
+        threads=(ThreadStack(tid=PARENT, name="", frames=(frame,)),),
+    )  # fmt: skip
+    one = standing(
+        looks(PARENT, LOCK | {"timed": True}), [sample], job_pids=frozenset({PARENT}), children=frozenset({CHILD})
+    )
     assert one.asks is asks
 
 
