@@ -507,7 +507,9 @@ def _awaits_others(one: Standing) -> bool:
     """Whether by its source it does nothing until somebody whom it asks ends, and no other thread of it may run."""
     if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
         return False
-    return one.decides in endless_onlookers_of(one.samples) and not one.has_another_thread
+    if one.has_another_thread or MESSAGES.intersection(one.looks[-1].handles):
+        return False
+    return one.decides in endless_onlookers_of(one.samples)
 
 
 def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) -> Iterable[Chance]:
@@ -520,6 +522,7 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
         return
     if peers:
         yield Chance(how="it asks other processes again and again", who=peers)
+        yield from _by_alarms(last)
         return
     keeper = gil_holder(one.samples)
     if moved.has_changed:
@@ -528,8 +531,7 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
     if not moved.still and not _only_gil_waiters(one, moved, keeper) and not _only_others_wake(moved, state):
         yield from _moves(moved, state)
         return
-    for name in (ALARMS - COUNT_CPU).intersection(last.handles):
-        yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
+    yield from _by_alarms(last)
     if keeper is not None and keeper != (state.tid if state is not None else 0):
         # Whoever waits for the interpreter's lock waits for the thread that keeps it.
         for holder in moved.threads:
@@ -544,6 +546,11 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
         yield from _of_threads(one, moved, state, job_pids=job_pids)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
         yield from _chances_of(state, pid=one.pid, job_pids=job_pids)
+
+
+def _by_alarms(last: ProcessState) -> Iterable[Chance]:
+    for name in (ALARMS - COUNT_CPU).intersection(last.handles):
+        yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
 
 
 def _moves(moved: Motion, state: ThreadState | None) -> Iterable[Chance]:

@@ -859,6 +859,27 @@ def test_an_undecided_program_is_told_which_of_its_helpers_can_never_go_on(moves
     assert any(look.id in verdict.cites for look in helper) is not moves
 
 
+@pytest.mark.parametrize(
+    ("main", "helper", "seconds", "expected"),
+    [
+        (SLEEPS | {"switches_per_s": 10.0}, {}, 121.0, "HANG native-wait medium"),
+        (SLEEPS | {"switches_per_s": 10.0}, {}, 119.0, "UNRESOLVED"),
+        (SLEEPS, {}, 121.0, "UNRESOLVED"),
+        (SLEEPS | {"switches_per_s": 10.0}, BUSY, 121.0, "UNRESOLVED"),
+        (BUSY, {}, 121.0, "UNRESOLVED"),
+    ],
+    ids=["looks again and again", "for less than two minutes", "sleeps once", "nobody is stuck", "computes"],
+)
+def test_a_helper_that_can_never_go_on_is_a_hang_once_its_parent_has_long_only_looked_at_it(
+    main, helper, seconds, expected
+):
+    """A pool's worker in a lock that was forked with it, below a parent that asks its queue twenty times a second."""
+    taken = (*stacks([BLOCKED] * 3), *stacks([BLOCKED] * 3, pid=OTHER))
+    processes = (*looks(**main), *looks(pid=OTHER, parent=PID, **helper))
+    verdict = classify(silent(times=seconds / STALL_S, processes=processes, stacks=taken))
+    assert told(verdict).startswith(expected)
+
+
 @pytest.mark.parametrize("where", [{"call": "accept-own"}, {"call": "socket-unix", "on": OWN_CONNECTION}], ids=str)
 @pytest.mark.parametrize(("seconds", "expected"), [(44.0, "UNRESOLVED"), (46.0, "HANG blocked-io medium")])
 def test_an_outsider_who_was_given_the_address_of_a_service_has_a_while_to_connect(seconds, expected, where):

@@ -12,6 +12,8 @@ how long the silence must be where somebody outside could end it:
   times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang; but for one
   whose loop is seen, in its source, to do nothing but sleep.
 - What it waits for could not be seen: never. It may be a sleep.
+- A process beside those that train can never go on, and whoever may see that and end it only looks again and again: as
+  long as the limit, and two minutes at least, medium.
 """
 
 from __future__ import annotations
@@ -78,6 +80,9 @@ STOPPED = "stopped"
 LEAST_S = 2.0
 """No silence shorter than this is looked into: two undisturbed windows take longer."""
 
+LOOKED_S = 120.0
+"""So long may who started a process that is stuck look at it before that is called a hang, whatever the limit is."""
+
 LOADER_FILE = "/torch/utils/data/dataloader.py"
 
 WHOSE = {
@@ -111,7 +116,20 @@ def stalled(case: Case) -> Verdict | None:
     elif verdict is not None and (patience_s := _patience_beside(job, never)):
         is_long = case.evidence.silence_s >= patience_s
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if is_long else None
-    return verdict or _patience(case, job, live)
+    return verdict or _patience(case, job, live) or _part(case, job, live)
+
+
+def _part(case: Case, job: Job, live: Collection[int]) -> Verdict | None:
+    """A process that can never go on, where all others have done nothing for long but to look whether it has."""
+    if case.evidence.silence_s < max(silence_limit(case).seconds, LOOKED_S):
+        return None
+    motions = [job.stand[pid].motion for pid in live]
+    others = [moved for moved in motions if moved is not None]
+    parts = stuck_parts(case)
+    if not parts or not all(moved.polls for moved in others) or not any(moved.switches for moved in others):
+        return None
+    looks = f"all others have only looked again and again for {case.evidence.silence_s:.0f} s"
+    return replace(parts[0], confidence=Confidence.MEDIUM, because=f"{parts[0].because}; {looks}")
 
 
 def _patience_beside(job: Job, never: Sequence[int]) -> float:

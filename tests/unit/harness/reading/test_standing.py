@@ -344,6 +344,36 @@ def test_whoever_is_in_a_wait_for_longer_than_twice_its_limit_began_it_anew(limi
 
 
 @pytest.mark.parametrize(
+    ("endless", "other", "handles", "goes_on"),
+    [
+        ((PARENT,), LOCK, (), set()),
+        ((PARENT,), LOCK, ("SIGTERM",), set()),
+        ((), LOCK, (), {PARENT}),
+        ((PARENT,), FROM_AFAR, (), {PARENT}),
+        ((PARENT,), LOCK, ("SIGALRM",), {PARENT}),
+        ((PARENT,), LOCK, ("SIGUSR1",), {PARENT}),
+    ],
+    ids=[
+        "does nothing until a child ends", "handles its own end", "may act", "another thread may act", "has an alarm",
+        "hears of somebody",
+    ],
+)  # fmt: skip
+def test_a_launcher_that_by_its_source_only_asks_its_children_goes_on_as_they_do(endless, other, handles, goes_on):
+    frame = Frame(function="<module>", file="/src/launch.py", line=4)
+    sample = StackSample(
+        id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT,
+        threads=(ThreadStack(tid=PARENT, name="", frames=(frame,)),),
+        onlookers=endless, endless_onlookers=endless,
+    )  # fmt: skip
+    pids = frozenset({PARENT, CHILD})
+    launcher = standing(
+        looks(PARENT, NAP, other, handles=handles), [sample], job_pids=pids, children=frozenset({CHILD})
+    )
+    child = standing(looks(CHILD, LOCK, parent=PARENT), [], job_pids=pids)
+    assert set(alive({PARENT: launcher, CHILD: child})) == goes_on
+
+
+@pytest.mark.parametrize(
     ("header", "asks"), [("while self._pin_memory_thread.is_alive():", True), ("if self._timeout > 0:", False)]
 )
 def test_whoever_is_in_the_loop_of_a_question_asks_anew_though_nobody_saw_it_wake(header, asks):
