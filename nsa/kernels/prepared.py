@@ -76,7 +76,7 @@ def _launcher(compiled: Any, grid: tuple[int, ...], rest: tuple[Any, ...]) -> Ca
         if runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls:
             watched(*tensors, *rest)
             return
-        active = driver.active
+        active: Any = driver.active
         stream = active.get_current_stream(active.get_current_device())
         run(*grid, stream, *of_kernel, *hooks, *tensors, *rest)
 
