@@ -291,6 +291,8 @@ def prepare(case: Case, folder: Path, *, visible: str = "") -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "stamps").unlink(missing_ok=True)
     (folder / "train.py").write_text(case.source)
+    if case.launch:
+        (folder / "launch.py").write_text(case.launch)
     own = {"STRANGER_STAMPS": str(folder / "stamps"), "STRANGER_GPUS": str(case.gpus), "OMP_NUM_THREADS": "1"}
     if visible:
         own["CUDA_VISIBLE_DEVICES"] = visible

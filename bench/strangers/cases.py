@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.strangers.hosts import HOSTS, PRELUDE, STEPS
+from bench.strangers.launchers import OWN
 from bench.strangers.troubles import TROUBLES
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class Case:
             text = text.replace(name, value)
         return text + self.host.text.replace("@STEPS@", str(STEPS))
 
+    @property
+    def launch(self) -> str:
+        """The text of the launcher written by hand; empty where it is started otherwise."""
+        return OWN[self.number % len(OWN)] if self.launcher == "own" else ""
+
     def command(self, python: str, *, port: int) -> str:
         """How the program is started, as a line for ``bash -c``; a torchrun without the script ``torchrun`` on PATH."""
         ranks = self.host.ranks
@@ -91,6 +97,7 @@ class Case:
             " --dynamo_backend no train.py",
             "srun": f"{loop.format(f'SLURM_PROCID=$r SLURM_LOCALID=$r SLURM_NTASKS={ranks}')}; {wait}",
             "bash-ranks": f"{loop.format(f'RANK=$r WORLD_SIZE={ranks} LOCAL_RANK=$r')}; {wait}",
+            "own": f"exec {python} launch.py {ranks} {port}",
         }[self.launcher]
 
 

@@ -482,14 +482,14 @@ class Host:
 
     name: str
     text: str
-    launchers: tuple[str, ...] = ("python", "bash")
+    launchers: tuple[str, ...] = ("python", "bash", "own")
     ranks: int = 1
     needs: tuple[str, ...] = ()
     worker: bool = False
     on_gpu: bool = False
 
 
-RANKED = ("torchrun", "srun", "bash-ranks")
+RANKED = ("torchrun", "srun", "bash-ranks", "own")
 
 HOSTS = {
     host.name: host

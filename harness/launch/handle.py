@@ -39,6 +39,9 @@ ANSWER_LIMIT_S = 5.0
 DESCRIPTORS = ("supervisor", "guard", "worker")
 """Of which processes the supervisor's introduction brings a pidfd."""
 
+SPARE_S = 1.0
+"""How long the helpers of a program that has ended may take to end by themselves; a resource tracker takes 0.1 s."""
+
 LATE = 5
 """Looks, a second apart, after which a supervisor that is stopped or silent is lost."""
 
@@ -274,6 +277,7 @@ class SupervisedHandle:
                 grace_s=grace_s,
                 clock=clock,
                 since_s=self._started_s,
+                spare_s=0.0 if self._exit is None else SPARE_S,
             )
             self._dismiss()
             self._cleanup = replace(done, removed=leftovers.remove(used), kept=leftovers.remaining(used))

@@ -31,6 +31,7 @@ def end_tree(
     grace_s: float,
     clock: Clock,
     since_s: float,
+    spare_s: float = 0.0,
     send: Callable[[Process, int], bool] = procs.send,
     read: Callable[[int], Process | None] = procs.read,
 ) -> Cleanup:
@@ -41,7 +42,8 @@ def end_tree(
 
     Until ``grace_s`` is over, each process gets TERM once (CONT after it if it is stopped, or it could not act on
     it); from then on KILL, in rounds, because a process may fork while we look. ``since_s`` is the trial's start on
-    ``clock``; the seconds in the result count from it.
+    ``clock``; the seconds in the result count from it. For ``spare_s`` nothing is signalled: who ends by itself in that
+    time, as a resource tracker does whose program has ended, was not left behind.
     """
     sent_signals: dict[tuple[int, int], set[int]] = {}
 
@@ -53,6 +55,9 @@ def end_tree(
                 listed[pid, started] = now
         return list(listed.values())
 
+    spared_until_s = clock.now() + spare_s
+    while clock.now() < spared_until_s and live():
+        clock.sleep(_LONGEST_PAUSE_S)
     signals: list[tuple[float, str, int]] = []
     begun_s = clock.now()
     pause_s = _SHORTEST_PAUSE_S

@@ -17,10 +17,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class Unknown(Enum):
@@ -88,7 +89,8 @@ class Turn:
     may_leave: bool
 
 
-def turn_of(loop: ast.While | ast.For, own: Collection[str] = ()) -> Turn:
+@lru_cache(maxsize=64)
+def turn_of(loop: ast.While | ast.For, own: frozenset[str] = frozenset()) -> Turn:
     """What a loop does at a turn in which nobody ends or answers.
 
     Args:
@@ -135,7 +137,7 @@ def _joined(values: Iterable[Value]) -> Value:
 class _Walk:
     """One walk through a turn: what stands for every name, and what was reached."""
 
-    own: Collection[str] = ()
+    own: frozenset[str] = frozenset()
     names: dict[str, Value] = field(default_factory=dict[str, Value])
     set_before: set[str] = field(default_factory=set[str])
     reached: list[ast.AST] = field(default_factory=list[ast.AST])

@@ -60,6 +60,23 @@ def test_nothing_left_means_nothing_sent():
     assert (cleanup.signals, cleanup.ended, cleanup.survivors) == ((), 0, ())
 
 
+def test_who_ends_by_itself_in_the_time_that_it_is_spared_is_sent_nothing_and_was_not_left_behind():
+    clock, tree = FakeClock(100.0), Tree({1: BOTH, 2: BOTH})
+
+    def live():
+        if clock.now() > 100.3:
+            tree.ends_on.pop(1, None)
+        return tree.live()
+
+    cleanup = end_tree(
+        live=live, confirm=lambda: True, grace_s=5.0, clock=clock, since_s=90.0, spare_s=1.0, send=tree.send,
+        read=tree.read,
+    )  # fmt: skip
+    assert tree.sent == [(2, signal.SIGTERM)]
+    assert cleanup.ended == 1
+    assert cleanup.signals[0][0] >= 11.0
+
+
 def test_polite_processes_get_term_once_and_no_kill():
     tree = Tree({1: BOTH, 2: BOTH})
     cleanup = end(tree)

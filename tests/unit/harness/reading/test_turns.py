@@ -62,7 +62,7 @@ def loop_of(source):
     """The outermost loop of a source, and the names that the source sets."""
     tree = ast.parse(source)
     sets = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return next(node for node in ast.walk(tree) if isinstance(node, ast.While | ast.For)), sets
+    return next(node for node in ast.walk(tree) if isinstance(node, ast.While | ast.For)), frozenset(sets)
 
 
 def calls(turn):
