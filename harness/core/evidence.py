@@ -133,10 +133,10 @@ class StackSample:
     ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
     ``stopped_s`` is how long the process was stopped for it, and for what was tried in vain before it, seconds.
-    ``onlookers`` are threads that, by the source of
-    their own code, do nothing next that another may wait for, ``plain_onlookers`` those of them whose file uses nothing
-    that another file of the program may define, and ``endless_onlookers`` those in a loop that does not end by itself;
-    ``actors`` are threads that may do such a thing.
+    ``onlookers`` are threads that, by the source of their own code, do nothing next that another may wait for,
+    ``plain_onlookers`` those of them whose file uses nothing that another file of the program may define,
+    ``endless_onlookers`` those in a loop that does not end by itself, and ``launchers`` those in one that only the end
+    of a process ends; ``actors`` are threads that may do such a thing.
     """
 
     id: EvidenceId
@@ -154,6 +154,7 @@ class StackSample:
     onlookers: tuple[int, ...] = ()
     plain_onlookers: tuple[int, ...] = ()
     endless_onlookers: tuple[int, ...] = ()
+    launchers: tuple[int, ...] = ()
     actors: tuple[int, ...] = ()
 
 

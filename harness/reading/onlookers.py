@@ -45,6 +45,8 @@ _WAITS = (
 """Files of the standard library that a thread may sleep in and that then call nothing of the program's own: not the
 loop of ``asyncio`` or ``sched``, nor a server."""
 
+_STARTS_PROCESSES = frozenset({"subprocess", "multiprocessing", "torch"})
+
 _HOLDS_NOTHING = frozenset({"open", "suppress", "nullcontext", "no_grad"})
 
 _LOOPS = (ast.While, ast.For)
@@ -103,6 +105,7 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
     onlookers: list[int] = []
     plain: list[int] = []
     endless: list[int] = []
+    launchers: list[int] = []
     actors: list[int] = []
     for thread in sample.threads:
         looks = looks_on(thread, source_of)
@@ -112,11 +115,13 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
             onlookers.append(thread.tid)
             plain += [thread.tid] if _is_plain(thread, source_of) else []
             endless += [thread.tid] if _is_endless(thread, source_of) else []
+            launchers += [thread.tid] if _awaits_processes(thread, source_of) else []
     return replace(
         sample,
         onlookers=tuple(onlookers),
         plain_onlookers=tuple(plain),
         endless_onlookers=tuple(endless),
+        launchers=tuple(launchers),
         actors=tuple(actors),
     )
 
@@ -145,6 +150,15 @@ def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     for frame in _own_frames(onlooker)[0]:
         place = _place(frame, source_of)
         if place is not None and place.is_endless:
+            return True
+    return False
+
+
+def _awaits_processes(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
+    """Whether it does nothing until a process ends."""
+    for frame in _own_frames(onlooker)[0]:
+        place = _place(frame, source_of)
+        if place is not None and place.awaits_processes:
             return True
     return False
 
@@ -197,6 +211,14 @@ class _Place:
         if self.loop is None or not self.stays:
             return False
         return not any(any(map(_may_raise, within(part))) for part in self._turn(self.loop).reached)
+
+    @property
+    def awaits_processes(self) -> bool:
+        """Whether it is in a loop that nothing but the end of a process ends, of a file that starts some."""
+        starts = {names[0] for names in self.scope.file.imported.values()} & _STARTS_PROCESSES
+        if not starts or not isinstance(self.loop, ast.While):
+            return False
+        return not turn_of(self.loop, self.scope.sets, of_processes=True).may_leave
 
     def _only_others_end(self, loop: ast.While | ast.For) -> bool:
         """Whether a loop ends by nothing but the answer of another thread or process, or never."""

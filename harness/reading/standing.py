@@ -39,8 +39,8 @@ from harness.reading.stillness import (
     Motion,
     actors_of,
     dump_times,
-    endless_onlookers_of,
     is_ticker,
+    launchers_of,
     motion,
     onlookers_of,
     stopped_s,
@@ -481,7 +481,7 @@ def standing(
     if _asks(one):
         # Whoever has started nobody asks the process that started it: a loader's worker without work.
         peers = children or frozenset({last.parent}) & job_pids
-    elif _awaits_others(one):
+    elif _awaits_processes(one):
         peers = children
     by_signal = () if peers or last.state == "T" else _by_signals(one, children)
     return replace(
@@ -503,13 +503,13 @@ def _asks(one: Standing) -> bool:
     return asks_again(one.thread, woke=tid not in one.unwoken or any(map(asks_anew, loops)))
 
 
-def _awaits_others(one: Standing) -> bool:
-    """Whether by its source it does nothing until somebody whom it asks ends, and no other thread of it may run."""
+def _awaits_processes(one: Standing) -> bool:
+    """Whether by its source it does nothing until a process ends, and no other thread of it may run."""
     if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
         return False
     if one.has_another_thread or MESSAGES.intersection(one.looks[-1].handles):
         return False
-    return one.decides in endless_onlookers_of(one.samples)
+    return one.decides in launchers_of(one.samples)
 
 
 def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) -> Iterable[Chance]:

@@ -442,9 +442,9 @@ def plain_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     return _in_all(samples, [sample.plain_onlookers for sample in samples])
 
 
-def endless_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
-    """Those of them in a loop that only others end."""
-    return _in_all(samples, [sample.endless_onlookers for sample in samples])
+def launchers_of(samples: Sequence[StackSample]) -> frozenset[int]:
+    """Those of them in a loop that only the end of a process ends."""
+    return _in_all(samples, [sample.launchers for sample in samples])
 
 
 def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) -> frozenset[int]:

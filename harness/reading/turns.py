@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Unknown(Enum):
@@ -49,11 +49,14 @@ STEADY, SOME, CHANGES = Unknown.STEADY, Unknown.SOME, Unknown.CHANGES
 NOTHING: tuple[Value, ...] = ()
 """An empty collection."""
 
-_ANSWERS: dict[str, Value] = {
-    "poll": None, "is_alive": True, "is_running": True, "running": True,
-    "done": False, "ready": False, "is_set": False, "cancelled": False, "wait": False, "join": None, "select": NOTHING,
+_OF_PROCESSES: dict[str, Value] = {"poll": None, "is_alive": True, "join": None}
+"""What methods give that ask whether a child has ended, while it has not."""
+
+_OF_OTHERS: dict[str, Value] = {
+    "is_running": True, "running": True, "done": False, "ready": False, "is_set": False, "cancelled": False,
+    "wait": False, "select": NOTHING,
 }  # fmt: skip
-"""What methods give that ask others, while none of those has ended or answers."""
+"""The same of methods that may ask anybody: what answers them may run on another machine."""
 
 _OF_ITS_END = frozenset({"exitcode", "returncode"})
 """Attributes of a process that are None until it has ended."""
@@ -90,15 +93,16 @@ class Turn:
 
 
 @lru_cache(maxsize=64)
-def turn_of(loop: ast.While | ast.For, own: frozenset[str] = frozenset()) -> Turn:
+def turn_of(loop: ast.While | ast.For, own: frozenset[str] = frozenset(), *, of_processes: bool = False) -> Turn:
     """What a loop does at a turn in which nobody ends or answers.
 
     Args:
         loop: the loop.
         own: names that its function has made itself. What the condition of a ``while`` asks of other names may be
             another thread's doing.
+        of_processes: only the ends of processes count as answers; all others may come at any time.
     """
-    walk = _Walk(own=own)
+    walk = _Walk(own=own, answers=_OF_PROCESSES if of_processes else {**_OF_PROCESSES, **_OF_OTHERS})
     for _ in range(2):  # the second time with what the first has set
         walk.reached, walk.may_leave = [], False
         walk.turn(loop)
@@ -137,7 +141,8 @@ def _joined(values: Iterable[Value]) -> Value:
 class _Walk:
     """One walk through a turn: what stands for every name, and what was reached."""
 
-    own: frozenset[str] = frozenset()
+    own: frozenset[str]
+    answers: Mapping[str, Value]
     names: dict[str, Value] = field(default_factory=dict[str, Value])
     set_before: set[str] = field(default_factory=set[str])
     reached: list[ast.AST] = field(default_factory=list[ast.AST])
@@ -390,8 +395,8 @@ class _Walk:
         """What a method gives, and what it does to what it is called on."""
         if name == "waitpid":
             return (0, 0) if any(_last(one) == "WNOHANG" for one in call.args) else CHANGES
-        if name in _ANSWERS:
-            return _ANSWERS[name]
+        if name in self.answers:
+            return self.answers[name]
         on = _dotted(of)
         if name in _MUTATES and on:
             filled = name in _FILLS and on in self.set_before and isinstance(self.names[on], Many | tuple)

@@ -330,6 +330,26 @@ def test_an_onlooker_is_endless_in_a_loop_that_does_not_end_by_itself(loop, says
     assert (sample.onlookers, sample.endless_onlookers) == ((7,), (7,) if endless else ())
 
 
+@pytest.mark.parametrize(
+    ("loop", "launches"),
+    [
+        ("while child.poll() is None:", True),
+        ("while any(p.is_alive() for p in procs):", True),
+        ("while not job.done():", False),  # it may run anywhere
+        ("while not stop.is_set():", False),
+        ("while not stop.wait(5):", False),
+        ("while True:", True),
+        ("while time.time() < end:", False),
+    ],
+)
+def test_a_launcher_does_nothing_until_a_process_ends(loop, launches):
+    thread, source_of = threads(f"def beside():\n    {loop}\n        time.sleep(1)\n")
+    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    assert of_sample(taken, source_of).launchers == ((7,) if launches else ())
+    without = {name: text.replace("subprocess, ", "").replace(", torch", "") for name, text in source_of.items()}
+    assert of_sample(taken, without).launchers == ()
+
+
 SPAWNS = """
 def beside():
     tries = 0

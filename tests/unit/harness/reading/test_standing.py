@@ -363,7 +363,7 @@ def test_a_launcher_that_by_its_source_only_asks_its_children_goes_on_as_they_do
     sample = StackSample(
         id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT,
         threads=(ThreadStack(tid=PARENT, name="", frames=(frame,)),),
-        onlookers=endless, endless_onlookers=endless,
+        onlookers=endless, launchers=endless,
     )  # fmt: skip
     pids = frozenset({PARENT, CHILD})
     launcher = standing(

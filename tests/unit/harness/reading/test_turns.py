@@ -82,6 +82,17 @@ def test_a_launcher_does_nothing_and_goes_on_until_a_child_ends(source):
     assert "act" not in calls(turn)
 
 
+@pytest.mark.parametrize("name", WAITS.keys() - {"futures", "an event"})
+def test_it_goes_on_until_a_process_ends(name):
+    loop, sets = loop_of("procs = start()\n" + WAITS[name])
+    assert not turn_of(loop, sets, of_processes=True).may_leave
+
+
+@pytest.mark.parametrize("name", ["futures", "an event"])
+def test_what_answers_a_future_or_sets_an_event_may_be_anybody(name):
+    assert turn_of(*loop_of(WAITS[name]), of_processes=True).may_leave
+
+
 ACTS = {
     "a clock": "while any(p.poll() is None for p in procs):\n  time.sleep(1)\n  if time.time() > end: act()",
     "a clock by name": "while True:\n  now = time.time()\n  if now - begun > 60: act()\n  time.sleep(1)",
