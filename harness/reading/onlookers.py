@@ -218,7 +218,8 @@ class _Place:
         starts = {names[0] for names in self.scope.file.imported.values()} & _STARTS_PROCESSES
         if not starts or not isinstance(self.loop, ast.While):
             return False
-        return not turn_of(self.loop, self.scope.sets, of_processes=True).may_leave
+        turn = turn_of(self.loop, self.scope.sets, of_processes=True)
+        return turn.asks and not turn.may_leave
 
     def _only_others_end(self, loop: ast.While | ast.For) -> bool:
         """Whether a loop ends by nothing but the answer of another thread or process, or never."""

@@ -86,10 +86,14 @@ _OF_PARTS = (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Subscript, ast.Sl
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a loop: the statements and expressions that may run in it, and whether it may be the last one."""
+    """One turn of a loop: the statements and expressions that may run in it, and whether it may be the last one.
+
+    ``asks`` says that it asks whether a child has ended.
+    """
 
     reached: tuple[ast.AST, ...]
     may_leave: bool
+    asks: bool
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +111,7 @@ def turn_of(loop: ast.While | ast.For, own: frozenset[str] = frozenset(), *, of_
         walk.reached, walk.may_leave = [], False
         walk.turn(loop)
         walk.set_before = set()
-    return Turn(reached=tuple(walk.reached), may_leave=walk.may_leave)
+    return Turn(reached=tuple(walk.reached), may_leave=walk.may_leave, asks=walk.asks)
 
 
 def truth(value: Value) -> bool | None:
@@ -147,6 +151,7 @@ class _Walk:
     set_before: set[str] = field(default_factory=set[str])
     reached: list[ast.AST] = field(default_factory=list[ast.AST])
     may_leave: bool = False
+    asks: bool = False
 
     def turn(self, loop: ast.While | ast.For) -> None:
         """Walk through one turn of the loop that is asked about."""
@@ -261,6 +266,7 @@ class _Walk:
         for statement in one.body:
             goes_on = self._statement(statement, exits=exits, inner=inner)
             if timed and any(map(_asks_with_a_limit, ast.walk(statement))):
+                self.asks = True
                 goes_on = self._run(timed[0].body, exits=exits, inner=inner)
                 return self._run(one.finalbody, exits=exits, inner=inner) and goes_on
             if not goes_on:
@@ -335,6 +341,7 @@ class _Walk:
 
     def _of_name(self, node: ast.expr) -> Value:
         if isinstance(node, ast.Attribute) and node.attr in _OF_ITS_END:
+            self.asks = True
             return None
         name = _dotted(node)
         if name in self.names:
@@ -393,6 +400,7 @@ class _Walk:
 
     def _asked(self, call: ast.Call, name: str, of: ast.expr) -> Value:
         """What a method gives, and what it does to what it is called on."""
+        self.asks |= name in _OF_PROCESSES or name == "waitpid"
         if name == "waitpid":
             return (0, 0) if any(_last(one) == "WNOHANG" for one in call.args) else CHANGES
         if name in self.answers:

@@ -71,6 +71,6 @@ def test_a_child_that_hangs_is_told_and_children_without_work_are_not(tmp_path, 
     assert hung.hangs
     assert hung.cause == "deadlock"
     assert f"process {child}" in hung.because
-    assert f"process {hangs.pid}, or what it has started, may only see that" in hung.because
+    assert f"process {hangs.pid} (python) waits for it" in hung.because
     assert not may_end(hung), "its parent may look at it, and end it"
     assert not fine.hangs, fine.because

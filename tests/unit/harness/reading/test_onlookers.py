@@ -338,7 +338,8 @@ def test_an_onlooker_is_endless_in_a_loop_that_does_not_end_by_itself(loop, says
         ("while not job.done():", False),  # it may run anywhere
         ("while not stop.is_set():", False),
         ("while not stop.wait(5):", False),
-        ("while True:", True),
+        ("while True:", False),
+        ("while child.exitcode is None:", True),
         ("while time.time() < end:", False),
     ],
 )

@@ -85,7 +85,8 @@ def test_a_launcher_does_nothing_and_goes_on_until_a_child_ends(source):
 @pytest.mark.parametrize("name", WAITS.keys() - {"futures", "an event"})
 def test_it_goes_on_until_a_process_ends(name):
     loop, sets = loop_of("procs = start()\n" + WAITS[name])
-    assert not turn_of(loop, sets, of_processes=True).may_leave
+    turn = turn_of(loop, sets, of_processes=True)
+    assert (turn.asks, turn.may_leave) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["futures", "an event"])
