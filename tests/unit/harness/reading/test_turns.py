@@ -82,7 +82,7 @@ def test_a_launcher_does_nothing_and_goes_on_until_a_child_ends(source):
     assert "act" not in calls(turn)
 
 
-@pytest.mark.parametrize("name", WAITS.keys() - {"futures", "an event"})
+@pytest.mark.parametrize("name", sorted(WAITS.keys() - {"futures", "an event"}))
 def test_it_goes_on_until_a_process_ends(name):
     loop, sets = loop_of("procs = start()\n" + WAITS[name])
     turn = turn_of(loop, sets, of_processes=True)
