@@ -20,18 +20,17 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to
-from harness.reading.own_source import FUNCTION_NODES, Scope, file_of, last_name, within
+from harness.reading.own_source import FUNCTION_NODES, Scope, file_of, last_name
 from harness.reading.turns import turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
-    from harness.reading.turns import Turn
 
 _STARTS = ("/threading.py", "/multiprocessing/process.py")
 """Files of the standard library that call a thread's or a process's function, and hand its result to nobody."""
@@ -45,10 +44,14 @@ _WAITS = (
 """Files of the standard library that a thread may sleep in and that then call nothing of the program's own: not the
 loop of ``asyncio`` or ``sched``, nor a server."""
 
+_ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
+"""Methods whose answer only another thread or process can change."""
+
 _STARTS_PROCESSES = frozenset({"subprocess", "multiprocessing", "torch"})
 
 _HOLDS_NOTHING = frozenset({"open", "suppress", "nullcontext", "no_grad"})
 
+_LEAVES = (ast.Break, ast.Return, ast.Raise)
 _LOOPS = (ast.While, ast.For)
 
 
@@ -67,8 +70,6 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
         place = _place(frame, source_of)
         if place is None or not place.goes_on_harmlessly(waits=depth == 0):
             return False
-        if place.stays:
-            break
     return True if is_all else None
 
 
@@ -111,11 +112,12 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
         looks = looks_on(thread, source_of)
         if looks is False:
             actors.append(thread.tid)
+        if _launches(thread, source_of):
+            launchers.append(thread.tid)
         if looks:
             onlookers.append(thread.tid)
             plain += [thread.tid] if _is_plain(thread, source_of) else []
             endless += [thread.tid] if _is_endless(thread, source_of) else []
-            launchers += [thread.tid] if _awaits_processes(thread, source_of) else []
     return replace(
         sample,
         onlookers=tuple(onlookers),
@@ -149,17 +151,24 @@ def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether it is in a loop that does not end by itself."""
     for frame in _own_frames(onlooker)[0]:
         place = _place(frame, source_of)
-        if place is not None and place.is_endless:
+        if place is not None and place.loop is not None and _is_endless_loop(place.loop):
             return True
     return False
 
 
-def _awaits_processes(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
-    """Whether it does nothing until a process ends."""
-    for frame in _own_frames(onlooker)[0]:
+def _launches(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
+    """Whether it does nothing until a process ends, which its own loop asks for: then it may act."""
+    inner = takewhile(lambda frame: not is_own(frame), python_frames(thread))
+    if not all(frame.file.endswith(_WAITS) for frame in inner):
+        return False
+    for depth, frame in enumerate(_own_frames(thread)[0]):
         place = _place(frame, source_of)
-        if place is not None and place.awaits_processes:
+        if place is None:
+            return False
+        if place.awaits_processes(waits=depth == 0):
             return True
+        if not place.goes_on_harmlessly(waits=depth == 0):
+            return False
     return False
 
 
@@ -191,42 +200,30 @@ class _Place:
             return False  # it sleeps with what it gives back afterwards, or may call what no call names
         if self.loop is None:
             return self._is_harmless_behind(self.line)
-        turns = self.scope.are_harmless(self._turn(self.loop).reached, but=self.line if waits else 0)
-        return turns and (self.stays or self._is_harmless_behind(self.loop.end_lineno or self.line))
+        head = self.loop.test if isinstance(self.loop, ast.While) else self.loop.iter
+        turns = self.scope.are_harmless((*self.loop.body, head), but=self.line if waits else 0)
+        return turns and (_only_others_end(self.loop) or self._is_harmless_behind(self.loop.end_lineno or self.line))
 
     @property
     def loop(self) -> ast.While | ast.For | None:
-        """The innermost loop around it that only others end, or the outermost one."""
-        loops = [node for node in self.inside if isinstance(node, _LOOPS)]
-        return next(filter(self._only_others_end, reversed(loops)), next(iter(loops), None))
+        """The outermost loop around it."""
+        return next((node for node in self.inside if isinstance(node, _LOOPS)), None)
 
-    @property
-    def stays(self) -> bool:
-        """Whether it is in a loop that only others end: what comes after that is not reached until they do."""
-        return self.loop is not None and self._only_others_end(self.loop)
+    def awaits_processes(self, *, waits: bool) -> bool:
+        """Whether a loop around it does nothing that lets anybody on, and has no way out, until a process ends.
 
-    @property
-    def is_endless(self) -> bool:
-        """The same, and the loop does not end by what a missing item, a division or an assertion raises either."""
-        if self.loop is None or not self.stays:
+        Only of a file that starts some.
+        """
+        file = self.scope.file
+        if not {names[0] for names in file.imported.values()} & _STARTS_PROCESSES:
             return False
-        return not any(any(map(_may_raise, within(part))) for part in self._turn(self.loop).reached)
-
-    @property
-    def awaits_processes(self) -> bool:
-        """Whether it is in a loop that nothing but the end of a process ends, of a file that starts some."""
-        starts = {names[0] for names in self.scope.file.imported.values()} & _STARTS_PROCESSES
-        if not starts or not isinstance(self.loop, ast.While):
+        if any(map(self._holds_now, self.inside)) or not file.hides_nothing:
             return False
-        turn = turn_of(self.loop, self.scope.sets, of_processes=True)
-        return turn.asks and not turn.may_leave
-
-    def _only_others_end(self, loop: ast.While | ast.For) -> bool:
-        """Whether a loop ends by nothing but the answer of another thread or process, or never."""
-        return isinstance(loop, ast.While) and not self._turn(loop).may_leave
-
-    def _turn(self, loop: ast.While | ast.For) -> Turn:
-        return turn_of(loop, self.scope.sets)
+        for loop in filter(_is_while, self.inside):
+            turn = turn_of(loop, self.scope.sets)
+            if turn.asks and not turn.may_leave:
+                return self.scope.are_harmless(turn.reached, but=self.line if waits else 0)
+        return False
 
     @property
     def is_asked_in_a_loop(self) -> bool:
@@ -248,6 +245,21 @@ class _Place:
         return False
 
 
+def _is_while(node: ast.AST) -> TypeGuard[ast.While]:
+    return isinstance(node, ast.While)
+
+
+def _only_others_end(loop: ast.While | ast.For) -> bool:
+    """Whether a loop has no way out but an answer of another thread or process, or none at all."""
+    asks = isinstance(loop, ast.While) and _is_question(loop.test)
+    return asks and not any(isinstance(node, _LEAVES) for node in ast.walk(loop))
+
+
+def _is_endless_loop(loop: ast.While | ast.For) -> bool:
+    """Whether it has no way out, not even by what a missing item, a division or an assertion raises."""
+    return _only_others_end(loop) and not any(map(_may_raise, ast.walk(loop)))
+
+
 def _may_raise(node: ast.AST) -> bool:
     match node:
         case ast.Subscript(ctx=ast.Load(), slice=key):
@@ -257,5 +269,22 @@ def _may_raise(node: ast.AST) -> bool:
         case ast.BinOp(op=ast.Div() | ast.FloorDiv() | ast.Mod(), left=left, right=right):
             fills_a_text = isinstance(left, ast.Constant) and isinstance(left.value, str)
             return not fills_a_text and not isinstance(right, ast.Constant)
+        case _:
+            return False
+
+
+def _is_question(test: ast.expr) -> bool:
+    """Whether only others can change what a condition gives: ``not stop.wait(5)``, ``child.poll() is None``, True."""
+    match test:
+        case ast.UnaryOp(operand=ast.expr() as one) | ast.Compare(left=one, comparators=[ast.Constant(value=None)]):
+            return _is_question(one)
+        case ast.BoolOp(values=several):
+            return all(map(_is_question, several))
+        case ast.Call(func=ast.Name(id="any" | "all"), args=[ast.GeneratorExp(elt=one)]):
+            return _is_question(one)
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in _ASKED
+        case ast.Constant(value=value):
+            return bool(value)
         case _:
             return False

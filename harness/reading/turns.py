@@ -1,4 +1,4 @@
-"""What a loop does at every turn as long as nobody whom it asks has ended, or answers.
+"""What a loop does at every turn as long as no process that it asks has ended.
 
 ``while any(p.poll() is None for p in procs): time.sleep(1)`` is how people write a launcher, and around it stands
 what it does when a rank fails: ``if p.poll() not in (None, 0): stop_all()``. From outside that is a process which wakes
@@ -15,13 +15,14 @@ What does not work: looking for a clock. A call that is not known (``self.check(
 from __future__ import annotations
 
 import ast
+import operator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 class Unknown(Enum):
@@ -52,18 +53,21 @@ NOTHING: tuple[Value, ...] = ()
 _OF_PROCESSES: dict[str, Value] = {"poll": None, "is_alive": True, "join": None}
 """What methods give that ask whether a child has ended, while it has not."""
 
-_OF_OTHERS: dict[str, Value] = {
-    "is_running": True, "running": True, "done": False, "ready": False, "is_set": False, "cancelled": False,
-    "wait": False, "select": NOTHING,
-}  # fmt: skip
-"""The same of methods that may ask anybody: what answers them may run on another machine."""
-
 _OF_ITS_END = frozenset({"exitcode", "returncode"})
 """Attributes of a process that are None until it has ended."""
 
-_TIMES_OUT = frozenset({"TimeoutExpired", "TimeoutError", "Empty"})
-"""What a question with a time limit raises while it has no answer."""
+_TIMES_OUT = "TimeoutExpired"
+"""What ``wait(timeout=1)`` of a child raises that goes on."""
 
+_RECEIVES = frozenset({"recv", "recv_bytes", "recv_into", "recv_pyobj", "recv_multipart", "recv_string", "recv_json"})
+"""Methods by whose side ``poll()`` asks for a message, which may come from anybody."""
+
+_ORDERS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Gt: operator.gt,
+    ast.Lt: operator.lt,
+    ast.GtE: operator.ge,
+    ast.LtE: operator.le,
+}
 _SAME_ITEMS = frozenset({"list", "tuple", "set", "sorted", "reversed", "items", "values", "keys", "copy", "dict"})
 _OF_VALUES = frozenset(
     {"bool", "int", "isinstance", "range", "min", "max", "abs", "str", "repr", "id", "type", "getattr"}
@@ -97,16 +101,16 @@ class Turn:
 
 
 @lru_cache(maxsize=64)
-def turn_of(loop: ast.While | ast.For, own: frozenset[str] = frozenset(), *, of_processes: bool = False) -> Turn:
-    """What a loop does at a turn in which nobody ends or answers.
+def turn_of(loop: ast.While, own: frozenset[str] = frozenset()) -> Turn:
+    """What a loop does at a turn in which no child ends.
 
     Args:
         loop: the loop.
-        own: names that its function has made itself. What the condition of a ``while`` asks of other names may be
-            another thread's doing.
-        of_processes: only the ends of processes count as answers; all others may come at any time.
+        own: names that its function has made itself. What the condition asks of other names may be another thread's
+            doing.
     """
-    walk = _Walk(own=own, answers=_OF_PROCESSES if of_processes else {**_OF_PROCESSES, **_OF_OTHERS})
+    calls = {_last(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    walk = _Walk(own=own, receives=not calls.isdisjoint(_RECEIVES))
     for _ in range(2):  # the second time with what the first has set
         walk.reached, walk.may_leave = [], False
         walk.turn(loop)
@@ -146,23 +150,19 @@ class _Walk:
     """One walk through a turn: what stands for every name, and what was reached."""
 
     own: frozenset[str]
-    answers: Mapping[str, Value]
+    receives: bool
     names: dict[str, Value] = field(default_factory=dict[str, Value])
     set_before: set[str] = field(default_factory=set[str])
     reached: list[ast.AST] = field(default_factory=list[ast.AST])
     may_leave: bool = False
     asks: bool = False
 
-    def turn(self, loop: ast.While | ast.For) -> None:
+    def turn(self, loop: ast.While) -> None:
         """Walk through one turn of the loop that is asked about."""
-        if isinstance(loop, ast.While):
-            test = self._value(loop.test)
-            answer = truth(test)
-            self.may_leave = answer is False or test is CHANGES or (answer is None and not self._is_own(loop.test))
-        else:
-            self._bind(loop.target, _each(self._value(loop.iter)))
-            self.may_leave = True
-        self.reached.append(loop.test if isinstance(loop, ast.While) else loop.iter)
+        test = self._value(loop.test)
+        answer = truth(test)
+        self.may_leave = answer is False or test is CHANGES or (answer is None and not self._is_own(loop.test))
+        self.reached.append(loop.test)
         self._run(loop.body, exits=True, inner=False)
 
     def _is_own(self, test: ast.expr) -> bool:
@@ -261,7 +261,7 @@ class _Walk:
         self.set_before &= set_before
 
     def _try(self, one: ast.Try, *, exits: bool, inner: bool) -> bool:
-        timed = [handler for handler in one.handlers if _catches(handler) & _TIMES_OUT]
+        timed = [handler for handler in one.handlers if _TIMES_OUT in _catches(handler)]
         goes_on = True
         for statement in one.body:
             goes_on = self._statement(statement, exits=exits, inner=inner)
@@ -400,11 +400,12 @@ class _Walk:
 
     def _asked(self, call: ast.Call, name: str, of: ast.expr) -> Value:
         """What a method gives, and what it does to what it is called on."""
-        self.asks |= name in _OF_PROCESSES or name == "waitpid"
-        if name == "waitpid":
-            return (0, 0) if any(_last(one) == "WNOHANG" for one in call.args) else CHANGES
-        if name in self.answers:
-            return self.answers[name]
+        if name == "waitpid" and any(_last(one) == "WNOHANG" for one in call.args):
+            self.asks = True
+            return (0, 0)
+        if name in _OF_PROCESSES and not (name == "poll" and (self.receives or call.args or call.keywords)):
+            self.asks = True
+            return _OF_PROCESSES[name]
         on = _dotted(of)
         if name in _MUTATES and on:
             filled = name in _FILLS and on in self.set_before and isinstance(self.names[on], Many | tuple)
@@ -458,10 +459,8 @@ def _compared(left: Value, op: ast.cmpop, right: Value) -> Value:
             return left in right
         case ast.NotIn() if isinstance(right, tuple):
             return left not in right
-        case ast.Gt() | ast.Lt() | ast.GtE() | ast.LtE() if isinstance(left, int) and isinstance(right, int):
-            return {ast.Gt: left > right, ast.Lt: left < right, ast.GtE: left >= right, ast.LtE: left <= right}[
-                type(op)
-            ]
+        case _ if type(op) in _ORDERS and isinstance(left, int) and isinstance(right, int):
+            return _ORDERS[type(op)](left, right)
         case _:
             return STEADY
 
@@ -483,8 +482,8 @@ def _catches(handler: ast.ExceptHandler) -> set[str]:
 
 
 def _asks_with_a_limit(node: ast.AST) -> bool:
-    """``child.wait(timeout=1)``, ``future.result(1)``: what raises where there is no answer."""
-    if not isinstance(node, ast.Call) or _last(node.func) not in ("wait", "communicate", "get", "result"):
+    """``child.wait(timeout=1)``, which raises while the child goes on."""
+    if not isinstance(node, ast.Call) or _last(node.func) not in ("wait", "communicate"):
         return False
     return bool(node.args or node.keywords)
 

@@ -118,7 +118,7 @@ ACTS = {
     "stops asking and then kills": "for _ in range(30):\n        time.sleep(1)\n    child.kill()",
     "asks until a time and then kills": "while time.time() < end:\n        time.sleep(1)\n    child.kill()",
     "leaves its loop and then kills": (
-        "while True:\n        time.sleep(1)\n        if time.time() > end: break\n    child.kill()"
+        "while True:\n        time.sleep(1)\n        if child.poll() is not None: break\n    child.kill()"
     ),
     "calls what it was given": "while True:\n        time.sleep(1)\n        self.on_timeout()",
     "calls a function that kills": (
@@ -344,11 +344,52 @@ def test_an_onlooker_is_endless_in_a_loop_that_does_not_end_by_itself(loop, says
     ],
 )
 def test_a_launcher_does_nothing_until_a_process_ends(loop, launches):
-    thread, source_of = threads(f"def beside():\n    {loop}\n        time.sleep(1)\n")
-    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
-    assert of_sample(taken, source_of).launchers == ((7,) if launches else ())
-    without = {name: text.replace("subprocess, ", "").replace(", torch", "") for name, text in source_of.items()}
-    assert of_sample(taken, without).launchers == ()
+    assert launchers(f"def beside():\n    {loop}\n        time.sleep(1)\n") is launches
+
+
+def launchers(body, *, head=HEAD):
+    """Whether the thread that sleeps in ``body`` is a launcher."""
+    thread, source_of = threads(body)
+    source_of = {name: text.replace(HEAD, head) for name, text in source_of.items()}
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    return of_sample(sample, source_of).launchers == (7,)
+
+
+STOPS = "def beside():\n    while True:\n        time.sleep(1)\n        if child.poll(): child.kill()\n"
+
+
+def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now():
+    assert launchers(STOPS)
+    assert not launchers(STOPS, head="\n" * HEAD.count("\n"))  # of a file that starts no process
+    assert not launchers(STOPS + "        child.kill()\n")
+    assert not launchers(STOPS + "        self.check()\n")
+    assert looks_on(*threads(STOPS)) is False  # it acts all the same, once one has
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if pipe.poll(): handle(pipe.recv())",
+        "if pipe.poll(1): handle(pipe)",
+        "if job.done(): handle(job)",
+        "if done.is_set(): handle(stats)",
+    ],
+)
+def test_who_hears_of_others_is_no_launcher_though_it_asks_a_child_too(body):
+    """A thread that takes messages lets on whoever waits for what is made of them."""
+    assert not launchers(f"def beside():\n    while child.poll() is None:\n        time.sleep(1)\n        {body}\n")
+    assert looks_on(*threads(f"def beside():\n    while True:\n        time.sleep(1)\n        {body}\n")) is False
+
+
+def test_who_takes_from_a_queue_with_a_limit_acts_and_is_no_launcher():
+    body = (
+        "def beside():\n    while True:\n        try: item = q.get(timeout=1)\n"
+        "        except queue.Empty: continue\n        done.set()\n"
+    )
+    thread, source_of = threads(body, at="q.get")
+    assert looks_on(thread, source_of) is False
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    assert of_sample(sample, source_of).launchers == ()
 
 
 SPAWNS = """
