@@ -1,4 +1,4 @@
-"""Launches that were made before, at a quarter of what Triton takes for one.
+"""Launches that were made before, at a third of what Triton takes for one, or less.
 
 Triton looks at every argument of a launch, type, alignment and value, and writes what it saw as text, to find what it
 compiled. Of a launch of ours shapes decide all of that but where the tensors lie: whoever makes it keeps a
