@@ -11,10 +11,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import Tensor
 
 kept = lru_cache(maxsize=4096)
 """For functions of shapes, types and places that make launches: texts of many lengths do not fill the memory."""
@@ -78,6 +78,8 @@ def _launcher(compiled: Any, grid: tuple[int, ...], rest: tuple[Any, ...]) -> Ca
             return
         active: Any = driver.active
         stream = active.get_current_stream(active.get_current_device())
-        run(*grid, stream, *of_kernel, *hooks, *tensors, *rest)
+        # Of a tensor the launch would call the same, and then ask CUDA what memory that is.
+        given = [x.data_ptr() if isinstance(x, Tensor) else x for x in tensors]
+        run(*grid, stream, *of_kernel, *hooks, *given, *rest)
 
     return launch

@@ -54,15 +54,16 @@ class Recorder:
     def launcher_cls(self, source, metadata):
         def launch(*given):
             x, y, z, _, function, _, _, _, _, *arguments = given
-            self.seen.append(Seen(metadata.name, function, (x, y, z), tuple(map(plain, arguments))))
+            told = tuple(map(plain, arguments, source.signature.values()))
+            self.seen.append(Seen(metadata.name, function, (x, y, z), told))
 
         return launch
 
 
-def plain(argument):
-    """What of an argument a kernel is compiled for or told, but where tensors lie."""
-    if isinstance(argument, torch.Tensor):
-        return argument.dtype, argument.data_ptr() % 16
+def plain(argument, kind):
+    """What of an argument a kernel is told, but where tensors lie; what it was compiled for says of which types."""
+    if kind.startswith("*"):
+        return (argument.data_ptr() if isinstance(argument, torch.Tensor) else argument) % 16
     if hasattr(argument, "block_shape"):
         return tuple(argument.shape), tuple(argument.strides), tuple(argument.block_shape), argument.base.dtype
     return argument

@@ -73,6 +73,15 @@ def test_the_first_launch_is_tritons_and_the_next_go_to_what_it_compiled():
     assert not kernel.compiled
 
 
+def test_from_the_second_launch_on_a_tensor_is_told_as_its_address():
+    kernel, (x, y) = Kernel(), torch.zeros(2, 4)
+    launch = Prepared(kernel, (5,), 7, BLOCK=64)
+    for tensor in (x, y):
+        launch(tensor)
+    assert kernel.own[0][1][0] is x
+    assert kernel.direct[0][-1] == (y.data_ptr(), 7, 64, 3)
+
+
 @pytest.mark.parametrize("hook", ["launch_enter_hook", "launch_exit_hook"])
 def test_whoever_watches_launches_sees_those_that_were_made_before(hook):
     from triton import knobs
