@@ -19,6 +19,7 @@ from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
     deciding_stack,
+    elsewhere,
     place,
     rank_by_pid,
     sentences_of,
@@ -224,7 +225,8 @@ def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
     for sentence_ in sentences:
         out += _behind("  ", wrap(clean(sentence_), width=WIDTH - 4), more="    ")
-    return [*out, *_stack(record, evidence), *_variables(evidence)]
+    others = _listed("elsewhere in the program's own code:", elsewhere(evidence, record.verdict))
+    return [*out, *_stack(record, evidence), *others, *_variables(evidence)]
 
 
 def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -243,7 +245,7 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
         out += _behind(pointer, _broken(clean(place(frame)), room=WIDTH - 5), more="       ")
     if len(frames) > FRAMES:
         out.append(f"     ... {len(frames) - FRAMES} more in the report")
-    return out + _other_threads(busy_threads(sample, beside=thread))
+    return out + _listed("other threads at that moment:", busy_threads(sample, beside=thread))
 
 
 def _kind_of_process(evidence: Evidence, pid: int) -> str:
@@ -254,11 +256,11 @@ def _kind_of_process(evidence: Evidence, pid: int) -> str:
     return "process"
 
 
-def _other_threads(lines: Sequence[str]) -> list[str]:
-    """The threads that may hold what the deciding one waits for."""
+def _listed(title: str, lines: Sequence[str]) -> list[str]:
+    """The threads that may hold what the deciding one waits for, or the processes."""
     if not lines:
         return []
-    out = ["", "  other threads at that moment:"]
+    out = ["", f"  {title}"]
     for line in lines[:THREADS]:
         out += _behind("     ", _broken(line, room=WIDTH - 5))
     return out + ([f"     ... {len(lines) - THREADS} more in the report"] if len(lines) > THREADS else [])

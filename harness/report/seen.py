@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from harness.reading.frames import telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
-from harness.report.stacks import deciding_stack, lines, place, rank_name, ranks_of, same_in, sentences_of, who_tells
+from harness.report.stacks import (
+    deciding_stack,
+    elsewhere,
+    lines,
+    place,
+    rank_name,
+    ranks_of,
+    same_in,
+    sentences_of,
+    who_tells,
+)
 from harness.report.stacks import variables as locals_by_frame
 from harness.report.text import bullets, code, count, details, fence, listed, md, seconds, short_path, size, table
 from harness.report.tried import latest_of_each
@@ -48,11 +58,16 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
 
 
 def processes(evidence: Evidence, record: TrialRecord) -> str:
-    """Where each process of a program without ranks was that the verdict is about; empty for a single one."""
+    """Where each process of a program without ranks was that the verdict is about, and ``elsewhere``; or empty."""
     those = () if evidence.ranks else who_tells(evidence, record.verdict)
-    if len(those) < 2:
-        return ""
-    return f"**Processes,** the odd one out first:\n\n{bullets(f'{md(text)}.' for text in sentences_of(those))}"
+    parts: list[str] = []
+    if len(those) > 1:
+        texts = bullets(f"{md(text)}." for text in sentences_of(those))
+        parts.append(f"**Processes,** the odd one out first:\n\n{texts}")
+    others = elsewhere(evidence, record.verdict)
+    if others:
+        parts.append(f"**Elsewhere in the program's own code:**\n\n{bullets(f'{md(text)}.' for text in others)}")
+    return "\n\n".join(parts)
 
 
 def variables(evidence: Evidence) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.verdict import Kind
-from harness.reading.frames import deciding_thread, is_stdlib, python_frames, same_frames, telling_frame
+from harness.reading.frames import deciding_thread, is_stdlib, own_frame, python_frames, same_frames, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence, where
 from harness.report.clean import clean
 from harness.report.text import short_path
@@ -96,6 +96,25 @@ def busy_threads(sample: StackSample, *, beside: ThreadStack) -> list[str]:
         is_parked = all(map(is_stdlib, python_frames(other)))
         if other.tid != beside.tid and not is_parked:
             texts.append(f"{thread_name(other, sample.pid)}: {clean(where(other))}")
+    return texts
+
+
+def elsewhere(evidence: Evidence, verdict: Verdict) -> list[str]:
+    """Where processes that ``who_tells`` passes over are in the program's own code, a line for each such thread.
+
+    For a reader who must decide what the evidence does not: empty where it is decided.
+    """
+    if verdict.kind is not Kind.UNRESOLVED:
+        return []
+    beside = {one.pid for one in who_tells(evidence, verdict)}
+    since_s = evidence.last.t_s if evidence.last else -1.0
+    last = {sample.pid: sample for sample in evidence.stacks if sample.t_s > since_s and _has_frames(sample)}
+    texts: list[str] = []
+    for pid, sample in last.items():
+        if pid in beside:
+            continue
+        own = [thread for thread in sample.threads if own_frame(thread) is not None]
+        texts += [f"process {pid}, {thread_name(thread, pid)}: {clean(where(thread))}" for thread in own]
     return texts
 
 

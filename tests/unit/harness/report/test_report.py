@@ -12,13 +12,13 @@ import pytest
 
 from harness.core.boundary import Claim, Finding
 from harness.core.cause import CellCount
-from harness.core.evidence import Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
+from harness.core.evidence import Evidence, Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
 from harness.core.outcome import Cleanup
 from harness.core.point import Point
 from harness.core.ports import Block
 from harness.core.record import Run
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.build import build
 from harness.report.claims import lint
@@ -33,7 +33,7 @@ from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
 from harness.report.sections.scaling import sentence
 from harness.report.seen import cleanup, healthy, limits
-from harness.report.stacks import busy_threads
+from harness.report.stacks import busy_threads, elsewhere
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
 from harness.report.words import certificate, claim_of, grows, what_passes_miss
@@ -487,6 +487,30 @@ def test_the_thread_that_may_hold_the_lock_is_shown_and_a_parked_one_is_not():
         id="stack-1", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(waits, holds, parked)
     )
     assert busy_threads(sample, beside=waits) == ["thread prefetch: fetch (train.py:8)"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        (Kind.UNRESOLVED, ["process 9, main thread: pull (serve.py:25)", "process 9, thread pool: act (serve.py:7)"]),
+        (Kind.HANG, []),
+    ],
+)
+def test_where_nothing_is_decided_the_reader_sees_where_every_process_is_in_the_programs_own_code(kind, want):
+    def thread(tid, name, function, file, line):
+        return ThreadStack(tid=tid, name=name, frames=(Frame(function=function, file=file, line=line),))
+
+    threads = {
+        7: [thread(7, "MainThread", "get", "/a/train.py", 3)],
+        8: [thread(8, "MainThread", "run", "/usr/lib/python3.11/threading.py", 5)],
+        9: [thread(9, "MainThread", "pull", "/a/serve.py", 25), thread(10, "pool", "act", "/a/serve.py", 7)],
+    }
+    stacks = tuple(
+        StackSample(id=f"stack-{pid}", source="py-spy", native=False, t_s=1.0, rank=None, pid=pid, threads=tuple(of))
+        for pid, of in threads.items()
+    )
+    verdict = Verdict(kind=kind, rule="r", because="b", cites=("stack-7",), confidence=Confidence.LOW)
+    assert elsewhere(Evidence(steps_wanted=0, stacks=stacks, main=7), verdict) == want
 
 
 def test_the_page_of_an_ended_run_names_no_command_that_goes_on_with_it(make_run):
