@@ -1044,6 +1044,18 @@ def test_a_child_that_holds_the_trial_up_is_named_with_where_the_trial_waits():
     assert {"stack-120-1", "proc-120-6", "stack-1", "proc-1"} <= set(verdict.cites)
 
 
+def test_two_processes_that_wait_for_each_other_are_both_named_and_neither_as_the_cause():
+    pipe = {"wchan": "anon_pipe_read", "call": "pipe-read", "outside": False}
+    processes = (*looks(**pipe, holders=(WORKER,)), *looks(**pipe, holders=(PID,), pid=WORKER, parent=PID))
+    taken = (*stacks([BLOCKED] * 3), *stacks([BLOCKED] * 3, pid=WORKER))
+    verdict = classify(silent(times=BEYOND, processes=processes, stacks=taken))
+    assert told(verdict) == "HANG blocked-io high"
+    assert verdict.because.endswith(
+        "process 100 (python) waits for it in acquire_forever (harness/specimens/backward_deadlock.py:21); "
+        "as process 120 (python) waits for process 100 (python) in turn, neither comes first"
+    )
+
+
 def test_a_child_that_is_no_python_program_has_no_stacks_and_is_told_by_the_kernel():
     seen = in_a_child({"wchan": "anon_pipe_read", "holders": (WORKER,), "outside": False}, BEYOND)
     bare = tuple(sample for sample in seen.evidence.stacks if sample.pid == PID)

@@ -352,6 +352,9 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
     chain, because = _chain(job, leader, one.pid), verdict.because
     for before in reversed(chain[:-1]):
         because += f"; {_name(before)} waits for it{_at(before)}"
+    circle = [before for before in chain[:-1] if before.pid in one.depends_on]
+    if circle:
+        because += f"; as {_name(one)} waits for {_name(circle[0])} in turn, neither comes first"
     verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
     return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
 
