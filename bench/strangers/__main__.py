@@ -231,14 +231,17 @@ def run_case(
     done = ended(argv, folder=folder, env=env, wall_s=wall_s, sleeps_s=sleeps_s)
     (folder / "said.json").write_text(done)
     end_those_in(folder)
-    began_s, over = stamps(case, folder)
     try:
         row = json.loads(done)["trials"][0]
     except (json.JSONDecodeError, KeyError, IndexError):
         return Result(case=case, kind="NONE", cause="", score="undecided", told_s=None, because=done[-300:])
     verdict, outcome = row["verdict"], row["outcome"]
     kind, cause = verdict["kind"], verdict.get("cause") or ""
-    ended_at = datetime.fromisoformat(row["started_at"]).timestamp() + outcome["duration_s"]
+    started_at = datetime.fromisoformat(row["started_at"]).timestamp()
+    ended_at = started_at + outcome["duration_s"]
+    signals = outcome["cleanup"]["signals"]
+    # What ends a wait is often the signal by which the trial is ended: what is over by then only counts.
+    began_s, over = stamps(case, folder, until_s=started_at + signals[0][0] if signals else math.inf)
     told_s = ended_at - began_s if began_s is not None else None
     score = scored(case, kind, told_s, began=began_s is not None, over=over)
     if case.trouble.wordless and case.hangs_without_it and (cause, verdict["rank"]) == ("rank-gone", case.rank):
@@ -338,14 +341,15 @@ def put_to_sleep(process: subprocess.Popen[str], *, after_s: float, for_s: float
             one.resume()
 
 
-def stamps(case: Case, folder: Path) -> tuple[float | None, bool]:
-    """When the trouble began (None: it never did), and whether it was over in every rank that it came to."""
+def stamps(case: Case, folder: Path, *, until_s: float = math.inf) -> tuple[float | None, bool]:
+    """When the trouble began (None: it never did), and whether it was over by then in every rank that it came to."""
     try:
         rows = [line.rsplit(" ", 2) for line in (folder / "stamps").read_text().splitlines()]
     except FileNotFoundError:
         return None, False
     began = [float(row[1]) for row in rows if row[0] == "begins"]
-    return min(began, default=None), sum(row[0] == "is over" for row in rows) >= len(case.struck)
+    over = [row for row in rows if row[0] == "is over" and float(row[1]) < until_s]
+    return min(began, default=None), len(over) >= len(case.struck)
 
 
 def free_port() -> int:

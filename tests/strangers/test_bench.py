@@ -53,6 +53,7 @@ def test_a_trouble_of_all_ranks_is_over_once_it_is_in_each(tmp_path):
     with (tmp_path / "stamps").open("a") as stamps:
         stamps.write("is over 7.0 0\n")
     assert bench.stamps(case, tmp_path) == (4.0, True)
+    assert bench.stamps(case, tmp_path, until_s=6.5) == (4.0, False)
 
 
 @pytest.fixture
