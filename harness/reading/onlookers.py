@@ -220,7 +220,7 @@ class _Place:
         if any(map(self._holds_now, self.inside)) or not file.hides_nothing:
             return False
         for loop in filter(_is_while, self.inside):
-            turn = turn_of(loop, self.scope.sets)
+            turn = turn_of(loop, self.scope.sets, file)
             if turn.asks and not turn.may_leave:
                 return self.scope.are_harmless(turn.reached, but=self.line if waits else 0)
         return False

@@ -185,6 +185,18 @@ class SourceFile:
         """Whether behind a name of a well-known package no other file of the program can put anything."""
         return not any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
 
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """What the file sets of ``self``, by name, less what it defines as a function, such as a property."""
+        names: set[str] = set()
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name):
+                    names.add(name)
+                case _:
+                    pass
+        return frozenset(names - self.functions.keys())
+
     def readers(self, attribute: str) -> set[ast.AST]:
         """The functions, classes and the module itself that read an attribute of this name; a class, that define it."""
         return self._readers.get(attribute, set())

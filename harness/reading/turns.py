@@ -6,7 +6,8 @@ every second and may do anything. By its source it does nothing until a child en
 not reached, and neither is the way out. So one turn is walked through, with the answer of somebody who goes on in the
 place of every question (``poll()`` is None, ``is_alive()`` is True), and of every other value it is noted whether it
 can be another one at the next turn: a clock's can, a count's can, what the loop never sets cannot. What is asked of
-values that cannot change was answered at all turns before as it will be at the next one.
+values that cannot change was answered at all turns before as it will be at the next one. A function of the same file
+(``while self.any_alive()``) is walked through in the same way.
 
 What does not work: looking for a clock. A call that is not known (``self.check()``) may read one, so whatever it gives
 *changes*, and what it does is for the caller to judge (``Turn.reached``).
@@ -18,11 +19,12 @@ import ast
 import operator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from harness.reading.own_source import SourceFile
 
 
 class Unknown(Enum):
@@ -85,6 +87,8 @@ _MUTATES = _FILLS | {
     "update",
     "setdefault",
 }
+_HAS_MORE = (ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
+_RAISES = (ast.Raise, ast.Assert)
 _OF_PARTS = (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Subscript, ast.Slice, ast.Starred, ast.Dict)
 
 
@@ -100,17 +104,21 @@ class Turn:
     asks: bool
 
 
-@lru_cache(maxsize=64)
-def turn_of(loop: ast.While, own: frozenset[str] = frozenset()) -> Turn:
+DEEP = 3
+"""Functions of the file that are walked through below each other."""
+
+
+def turn_of(loop: ast.While, own: frozenset[str], file: SourceFile) -> Turn:
     """What a loop does at a turn in which no child ends.
 
     Args:
         loop: the loop.
         own: names that its function has made itself. What the condition asks of other names may be another thread's
             doing.
+        file: where it stands.
     """
     calls = {_last(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
-    walk = _Walk(own=own, receives=not calls.isdisjoint(_RECEIVES))
+    walk = _Walk(own=own, file=file, receives=not calls.isdisjoint(_RECEIVES))
     for _ in range(2):  # the second time with what the first has set
         walk.reached, walk.may_leave = [], False
         walk.turn(loop)
@@ -150,12 +158,17 @@ class _Walk:
     """One walk through a turn: what stands for every name, and what was reached."""
 
     own: frozenset[str]
+    file: SourceFile
     receives: bool
+    deep: int = 0
     names: dict[str, Value] = field(default_factory=dict[str, Value])
     set_before: set[str] = field(default_factory=set[str])
     reached: list[ast.AST] = field(default_factory=list[ast.AST])
     may_leave: bool = False
     asks: bool = False
+    returns: list[Value] = field(default_factory=list[Value])
+    turns_on_change: bool = False
+    raises: bool = False
 
     def turn(self, loop: ast.While) -> None:
         """Walk through one turn of the loop that is asked about."""
@@ -165,9 +178,21 @@ class _Walk:
         self.reached.append(loop.test)
         self._run(loop.body, exits=True, inner=False)
 
-    def _is_own(self, test: ast.expr) -> bool:
-        names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
-        return names <= {*self.own, *_OF_VALUES, *_SAME_ITEMS, "any", "all", "len", "sum"}
+    def _is_own(self, tree: ast.AST) -> bool:
+        """Whether all that it asks of are names that are set here, and attributes of ``self`` that the file sets."""
+        calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        names = {*self.own, *self.file.functions, *_OF_VALUES, *_SAME_ITEMS, "any", "all", "len", "sum", "self"}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) if name not in names:
+                    return False
+                case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in self.file.attributes:
+                    pass
+                case ast.Attribute(attr=name) if id(node) not in calls and name not in _OF_ITS_END:
+                    return False
+                case _:
+                    pass
+        return True
 
     # Each of these says whether what follows is reached. ``exits``: a way out that is reached may be taken at a later
     # turn, though it was at none before; ``inner``: a ``break`` here leaves another loop than the one asked about.
@@ -182,12 +207,14 @@ class _Walk:
             case ast.For(target=target, iter=over, body=body, orelse=orelse):
                 self.reached.append(over)
                 items = self._value(over)
+                self.turns_on_change |= items is CHANGES
                 if truth(items) is not False:
                     self._bind(target, _each(items))
                     self._run(body, exits=exits, inner=True)
                 return self._run(orelse, exits=exits, inner=inner)
             case ast.While(test=test, body=body, orelse=orelse):
                 self.reached.append(test)
+                self.turns_on_change = True
                 if truth(self._value(test)) is not False:
                     self._run(body, exits=exits, inner=True)
                 return self._run(orelse, exits=exits, inner=inner)
@@ -210,7 +237,12 @@ class _Walk:
             case ast.Break():
                 self.may_leave |= exits and not inner
                 return False
-            case ast.Return() | ast.Raise():
+            case ast.Return(value=value):
+                self.returns.append(self._value(value) if value is not None else None)
+                self.may_leave |= exits
+                return False
+            case ast.Raise():
+                self.raises |= exits
                 self.may_leave |= exits
                 return False
             case ast.Assign(targets=targets, value=value):
@@ -226,7 +258,9 @@ class _Walk:
                     self._set(_dotted(target), CHANGES)
             case ast.Expr(value=value):
                 self._value(value)
-            case ast.Match() | ast.Assert() | ast.AsyncFor() | ast.AsyncWith() | ast.TryStar():
+            case ast.Assert():
+                self.raises = self.may_leave = True
+            case ast.Match() | ast.AsyncFor() | ast.AsyncWith() | ast.TryStar():
                 self.may_leave = True
             case _:
                 pass
@@ -241,6 +275,7 @@ class _Walk:
         if answer is not None:
             return self._run(body if answer else orelse, exits=exits, inner=inner)
         changes = asked is CHANGES
+        self.turns_on_change |= changes
         before = dict(self.names), set(self.set_before)
         ends = self._run(body, exits=changes, inner=inner)
         after = self.names, self.set_before
@@ -261,6 +296,7 @@ class _Walk:
         self.set_before &= set_before
 
     def _try(self, one: ast.Try, *, exits: bool, inner: bool) -> bool:
+        self.turns_on_change = True
         timed = [handler for handler in one.handlers if _TIMES_OUT in _catches(handler)]
         goes_on = True
         for statement in one.body:
@@ -378,11 +414,13 @@ class _Walk:
 
     def _called(self, call: ast.Call) -> Value:
         name, of = _last(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
-        if of is not None:
+        if of is not None and not (_dotted(of) == "self" and name in self.file.functions):
             return self._asked(call, name, of)
         values = [self._value(one) for one in call.args]
         if CHANGES in values or any(self._value(word.value) is CHANGES for word in call.keywords):
             return CHANGES
+        if name in self.file.functions:
+            return self._of_own(self.file.functions[name], values if of is None else [STEADY, *values])
         first = values[0] if values else STEADY
         match name:
             case "any" | "all" | "bool":
@@ -397,6 +435,31 @@ class _Walk:
                 return first
             case _:
                 return STEADY if name in _OF_VALUES else CHANGES
+
+    def _of_own(self, functions: Sequence[ast.AST], values: Sequence[Value]) -> Value:
+        """What a function of the file gives, where its source tells that; what it may raise ends the loop."""
+        function = functions[0]
+        if len(functions) > 1 or self.deep >= DEEP or not _is_plain(function, len(values)):
+            for node in (node for one in functions for node in ast.walk(one)):
+                self.raises |= isinstance(node, _RAISES)
+                self._set(_changed_by(node), CHANGES)
+            self.may_leave |= self.raises
+            return CHANGES
+        names = {one.arg: value for one, value in zip(function.args.args, values, strict=False)}
+        stored = (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        own = frozenset({*names, *(node.id for node in stored)})
+        walk = _Walk(own=own, file=self.file, receives=self.receives, deep=self.deep + 1, names=names)
+        if walk._run(function.body, exits=True, inner=False):
+            walk.returns.append(None)
+        self.asks |= walk.asks
+        self.raises |= walk.raises
+        self.may_leave |= walk.raises
+        for name in walk.names.keys() - own:
+            self._set(name, CHANGES)
+        if walk.turns_on_change or not walk.returns:
+            return CHANGES
+        result = _joined(walk.returns)
+        return result if truth(result) is not None or walk._is_own(function) else CHANGES
 
     def _asked(self, call: ast.Call, name: str, of: ast.expr) -> Value:
         """What a method gives, and what it does to what it is called on."""
@@ -486,6 +549,25 @@ def _asks_with_a_limit(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or _last(node.func) not in ("wait", "communicate"):
         return False
     return bool(node.args or node.keywords)
+
+
+def _changed_by(node: ast.AST) -> str:
+    """The name of what a part of a function sets or fills; empty where it does neither."""
+    match node:
+        case ast.Name(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
+            return _dotted(node)
+        case ast.Call(func=ast.Attribute(attr=name, value=of)) if name in _MUTATES:
+            return _dotted(of)
+        case _:
+            return ""
+
+
+def _is_plain(node: ast.AST, n_values: int) -> TypeGuard[ast.FunctionDef]:
+    """Whether it is a function that can be walked through with so many values."""
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.args.vararg or node.args.kwarg:
+        return False
+    has_more = any(isinstance(part, _HAS_MORE) for part in ast.walk(node))
+    return not has_more and n_values <= len(node.args.args)
 
 
 def _last(node: ast.expr) -> str:

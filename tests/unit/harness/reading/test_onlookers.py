@@ -363,6 +363,10 @@ def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now(
     assert not launchers(STOPS, head="\n" * HEAD.count("\n"))  # of a file that starts no process
     assert not launchers(STOPS + "        child.kill()\n")
     assert not launchers(STOPS + "        self.check()\n")
+    assert launchers(STOPS + "        check()\ndef check():\n    print(stats)\n")
+    assert launchers(STOPS + "        check()\ndef check():\n    if child.poll(): raise RuntimeError\n")
+    assert not launchers(STOPS + "        check()\ndef check():\n    if time.time() > end: raise TimeoutError\n")
+    assert not launchers(STOPS + "        check()\ndef check():\n    assert time.time() < end\n")
     assert looks_on(*threads(STOPS)) is False  # it acts all the same, once one has
 
 

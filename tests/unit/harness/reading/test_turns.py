@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from harness.reading.own_source import file_of
 from harness.reading.turns import turn_of
 
 ENDED = "p.poll() not in (None, 0)"
@@ -52,6 +53,26 @@ WAITS = {
     ),
     "waitpid": "while True:\n  pid, status = os.waitpid(-1, os.WNOHANG)\n  if pid: act(); break\n  time.sleep(1)",
     "a sum": "while sum(p.is_alive() for p in procs) > 0: time.sleep(1)",
+    "what it has": (
+        "class Job:\n  def start(self): self.procs = start()\n  def wait(self):\n    while self.procs:\n"
+        "      for p in list(self.procs):\n        if p.poll() is None: continue\n        self.procs.remove(p)\n"
+        "      time.sleep(1)"
+    ),
+    "its own function": (
+        "while any_alive(procs): time.sleep(1)\ndef any_alive(some):\n  return any(p.poll() is None for p in some)"
+    ),
+    "its own function, in steps": (
+        "while any_alive(procs): time.sleep(1)\n"
+        "def any_alive(some):\n  for p in some:\n    if p.poll() is None: return True\n  return False"
+    ),
+    "its own method": (
+        "class Job:\n  def __init__(self): self.procs = start()\n  def wait(self):\n"
+        "    while self.alive() > 0: time.sleep(1)\n  def alive(self): return sum(p.is_alive() for p in self.procs)"
+    ),
+    "all have ended": (
+        "while not over(procs): time.sleep(1)\ndef over(some):\n  codes = [p.poll() for p in some]\n"
+        "  return all(c is not None for c in codes)"
+    ),
     "by place": "while procs[0].poll() is None or procs[1].poll() is None: time.sleep(1)",
 }
 
@@ -60,7 +81,8 @@ def loop_of(source):
     """The outermost loop of a source, and the names that the source sets."""
     tree = ast.parse(source)
     sets = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return next(node for node in ast.walk(tree) if isinstance(node, ast.While)), frozenset(sets)
+    file = file_of(source)
+    return next(node for node in ast.walk(file.tree) if isinstance(node, ast.While)), frozenset(sets), file
 
 
 def calls(turn):
@@ -110,6 +132,33 @@ LEAVES = {
     "its own function": "while is_running(): time.sleep(1)",
     "a message": "while True:\n  message = queue.get_nowait()\n  if message: break\n  time.sleep(1)",
     "somebody else's name": "while rest: time.sleep(1)",
+    "a property": (
+        "class Job:\n  @property\n  def on(self): return time.time() < self.end\n  def wait(self):\n"
+        "    while self.on: p.poll()"
+    ),
+    "what another file may define": "class Job(Base):\n  def wait(self):\n    while self.on: p.poll()",
+    "an attribute of what it has": "job = start()\nwhile job.on: p.poll()",
+    "its own function by a clock": (
+        "procs = start()\nwhile on(procs): time.sleep(1)\ndef on(some):\n  if time.time() > end: return False\n"
+        "  return any(p.poll() is None for p in some)"
+    ),
+    "its own function by a count": (
+        "procs = start()\nwhile on(procs): time.sleep(1)\ndef on(some):\n"
+        "  global n\n  n += 1\n  return n < 60 and some[0].poll() is None"
+    ),
+    "its own function by a name": "procs = start()\nwhile on(procs): time.sleep(1)\ndef on(some): return not stop",
+    "its own function that may raise": (
+        "procs = start()\nwhile on(procs): time.sleep(1)\ndef on(some):\n  try: some[0].wait(timeout=60)\n"
+        "  except TimeoutError: return False\n  return True"
+    ),
+    "what its own function counts": (
+        "class Job:\n  def wait(self):\n    while True:\n      self.tick()\n      if self.n > 60: break\n"
+        "      p.poll()\n  def tick(self): self.n += 1"
+    ),
+    "what its own function fills": (
+        "class Job:\n  def wait(self):\n    while True:\n      self.tick()\n      if len(self.rows) > 60: break\n"
+        "      p.poll()\n  def tick(self, *_): self.rows.append(1)"
+    ),
     "an exception": "while True:\n  try: time.sleep(1)\n  except KeyboardInterrupt: break",
     "a raise in a try": "while True:\n  if time.monotonic() > end: raise SystemExit(1)\n  time.sleep(1)",
     "after a limit": "while True:\n  try: p.wait(timeout=30)\n  except subprocess.TimeoutExpired: break",
