@@ -14,7 +14,7 @@ from harness.core.success import Success
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Kind
 from harness.plan.budget import budget
-from harness.plan.predict import INSIDE
+from harness.plan.predict import INSIDE, longest_silence_s
 from harness.plan.starts import Starts
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def predict_again(records: Sequence[TrialRecord]) -> Prediction | None:
     if not passed:
         return None
     totals = [record.outcome.duration_s for record in passed]
-    silences = [record.measurement.longest_silence_s for record in passed]
+    silences = list(map(longest_silence_s, passed))
     total_s, silence_s = sum(totals) / len(totals), sum(silences) / len(silences)
     return Prediction(
         total_s=total_s,

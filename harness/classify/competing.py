@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 MOST = 4
 """Alternatives of a verdict: whoever reads more than this reads none."""
 
-SETTLED = frozenset({"interrupted", "misconfigured", "unknown-ending", "ended-meanwhile", "paused"})
+SETTLED = frozenset(
+    {"interrupted", "misconfigured", "unknown-ending", "ended-meanwhile", "paused", "steps-not-counted"}
+)
 """Undecided for reasons that no experiment with the program is about."""
 
 

@@ -47,7 +47,7 @@ def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Pred
         size = _number(record.trial.point.get(axis.name))
         sizes.append(size)
         totals.append((size, record.outcome.duration_s))
-        silences.append((size, record.measurement.longest_silence_s))
+        silences.append((size, longest_silence_s(record)))
         measured.append(record.measurement)
         fixed_s = min(fixed_s, record.measurement.startup_s or 0.0)
     total_s, total_high_s = estimate(totals, at=x, fixed_s=fixed_s)
@@ -61,6 +61,11 @@ def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Pred
         beyond=times_beyond(x, sizes),
         node_s=node_seconds(measured),
     )
+
+
+def longest_silence_s(record: TrialRecord) -> float:
+    """How long a passed trial was silent at most, seconds: where no step was seen, all of it may have been."""
+    return record.measurement.longest_silence_s or record.outcome.duration_s
 
 
 def passed_among(records: Sequence[TrialRecord]) -> list[TrialRecord]:
@@ -179,7 +184,7 @@ def _nearest(records: Sequence[TrialRecord], ordered: Sequence[Axis], cell: Poin
             ratio *= here / there
     fixed_s, wide = record.measurement.startup_s or 0.0, FAR if len(differs) > 1 else INSIDE
     total_s, total_high_s = in_proportion(record.outcome.duration_s, ratio, fixed_s=fixed_s, wide=wide)
-    silence_s, silence_high_s = in_proportion(record.measurement.longest_silence_s, ratio, wide=wide)
+    silence_s, silence_high_s = in_proportion(longest_silence_s(record), ratio, wide=wide)
     return Prediction(
         total_s=total_s,
         total_high_s=total_high_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +19,9 @@ UNEVEN = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv")
 
 EVEN = ("all_gather", "allgather", "reduce_scatter")
 
+_PAIR = re.compile(r"(?P<verb>send|recv) (?P<own>\d+)(?:->|<-)(?P<other>\d+)")
+"""The recorder's name of a call for one other rank, ``recv 0<-1``: both are numbered within the group."""
+
 CONTEXT = 3
 """Operations before the divergence that must be alike to say what used to follow them."""
 
@@ -33,13 +37,14 @@ class Parting(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The first operation of a group in which its ranks are not together.
+    """The first operation of a group in which its ranks are not together, or the first for one other rank.
 
     ``calls`` gives each rank's operation at this number, None for a rank that never got there. ``odd`` are the ranks
     at fault: those that never came, or that did other than most, or (of two) other than what used to follow;
     ``by_habit`` says that it was the last of these. ``unheard`` are ranks of the group whose recorder did not answer.
     ``Parting.TOGETHER``: every rank handed over the same operation, and it is not over. ``mutual``: those that never
     came wait in an operation of another group, to which the others never came, so that either may have gone wrong.
+    ``behind``: the send or recv in which the missing rank waits before the call that completes this one.
     """
 
     parting: Parting
@@ -50,6 +55,7 @@ class Divergence:
     by_habit: bool = False
     unheard: tuple[int, ...] = ()
     mutual: bool = False
+    behind: Collective | None = None
 
     @property
     def called(self) -> frozenset[int]:
@@ -69,12 +75,48 @@ def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Dive
         for op in state.collectives:
             if op.group not in by_group:
                 by_group[op.group] = _in_group(latest, group=op.group, world=world)
+    among = [*filter(None, by_group.values()), *_unpaired(latest)]
     weight = {Parting.OPERATION: 0, Parting.SHAPE: 0, Parting.MISSING: 1, Parting.TOGETHER: 2}
-    divergences = [_among(divergence, by_group.values(), latest) for divergence in filter(None, by_group.values())]
+    divergences = [_among(divergence, among, latest) for divergence in among]
     return tuple(sorted(divergences, key=lambda d: (weight[d.parting], d.mutual and not d.by_habit)))
 
 
-def _among(one: Divergence, others: Iterable[Divergence | None], latest: Mapping[int, CollectiveState]) -> Divergence:
+def _unpaired(latest: Mapping[int, CollectiveState]) -> list[Divergence]:
+    """Of each rank the first send or recv that is not over, where the other rank has nothing begun to complete it.
+
+    Two that wait for each other so, one of which has called what the other waits for, though behind its own wait, are
+    one divergence: its calls are in the wrong order.
+    """
+    divergences: dict[tuple[int, int], Divergence] = {}
+    for rank, state in latest.items():
+        call = next((op for op in state.pending if op.p2p and _PAIR.fullmatch(op.op)), None)
+        if call is None:
+            continue
+        peer, wanted = _other_side(call, state)
+        if peer not in latest:
+            continue
+        theirs = [op for op in latest[peer].pending if op.p2p]
+        answers = [op for op in theirs if (op.group, op.op) == (call.group, wanted)]
+        if answers and (theirs[0] is answers[0] or answers[0].state == "started"):
+            continue
+        calls = tuple(sorted({rank: call, peer: None}.items()))
+        at = Divergence(parting=Parting.MISSING, group=call.group, seq=call.seq, calls=calls, odd=(peer,))
+        divergences[rank, peer] = replace(at, behind=theirs[0]) if answers else at
+    crossed_over = {(peer, rank) for (rank, peer), one in divergences.items() if one.behind is not None}
+    return [one for pair, one in divergences.items() if pair not in crossed_over]
+
+
+def _other_side(call: Collective, state: CollectiveState) -> tuple[int, str]:
+    """The rank that a send or recv is for, and the name of the call there that completes it."""
+    pair = _PAIR.fullmatch(call.op)
+    if pair is None:
+        return -1, ""
+    members, number = dict(state.groups).get(call.group, ()), int(pair["other"])
+    verb, arrow = ("recv", "<-") if pair["verb"] == "send" else ("send", "->")
+    return members[number] if number < len(members) else number, f"{verb} {pair['other']}{arrow}{pair['own']}"
+
+
+def _among(one: Divergence, others: Iterable[Divergence], latest: Mapping[int, CollectiveState]) -> Divergence:
     """A divergence beside those of the other groups: whether the missing wait in one of them for those who came here.
 
     Then it is asked who did something else than what used to follow, over all groups: who skips a call waits in the
@@ -83,19 +125,19 @@ def _among(one: Divergence, others: Iterable[Divergence | None], latest: Mapping
     if one.parting is not Parting.MISSING or one.unheard:
         return one
     for other in others:
-        if other is None or other.parting is not Parting.MISSING or other.group == one.group:
+        if other.parting is not Parting.MISSING or other is one:
             continue
         if one.called == frozenset(other.odd) and other.called == frozenset(one.odd):
-            breaks = {_is_as_before(latest[rank].collectives, at=other) for rank in one.odd} == {False}
-            keeps = {_is_as_before(latest[rank].collectives, at=one) for rank in one.called} == {True}
+            breaks = {_is_as_before(latest[rank].collectives, dict(other.calls)[rank]) for rank in one.odd} == {False}
+            keeps = {_is_as_before(latest[rank].collectives, dict(one.calls)[rank]) for rank in one.called} == {True}
             return replace(one, mutual=True, by_habit=breaks and keeps)
     return one
 
 
-def _is_as_before(ops: Sequence[Collective], *, at: Divergence) -> bool | None:
+def _is_as_before(ops: Sequence[Collective], call: Collective | None) -> bool | None:
     """Whether a rank's call is what followed the same calls, of all groups, the last time; None without such a time."""
-    numbered = {number: op for number, op in enumerate(ops) if not op.p2p}
-    here = next((n for n, op in numbered.items() if (op.group, op.seq) == (at.group, at.seq)), None)
+    numbered = dict(enumerate(ops))
+    here = next((number for number, op in numbered.items() if op is call), None)
     if here is None:
         return None
     before = _habit(numbered, seq=here, kind=_call)

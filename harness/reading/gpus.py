@@ -26,6 +26,10 @@ SPIN_S = 2.5
 SETTLED_S = 5.0
 """The same where it did something earlier in the same silence: the last kernels of a step, or what others ran."""
 
+KERNEL_S = 40.0
+"""The same of kernels of the program's own, for which no other rank has to come: one that computes in registers for
+half a minute and one that never ends look the same from outside, and the former has been met."""
+
 IDLE = 30
 """Percent of utilisation below which a GPU waits for its host; a token loop on an H200 reads 0 to 24."""
 
@@ -66,10 +70,10 @@ class GpuView:
         own = self.without_work_of_others
         if len(own.samples) < len(self.samples) and own.seconds < SPIN_S:
             return False
-        return own._is_full_and_rests or own._at_rest.seconds >= SETTLED_S
+        return own._is_full_and_rests or own.at_rest.seconds >= SETTLED_S
 
     @property
-    def _at_rest(self) -> GpuView:
+    def at_rest(self) -> GpuView:
         """Its last samples, of which each is full and at rest."""
         begin = len(self.samples)
         while begin and replace(self, samples=self.samples[begin - 1 : begin])._is_full_and_rests:

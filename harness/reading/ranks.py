@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
-from harness.reading.gpus import SPIN_S, Gpus
+from harness.reading.gpus import KERNEL_S, SPIN_S, Gpus
 from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
@@ -164,7 +164,7 @@ def _alone(one: Standing, gpus: Gpus) -> Standing:
     """The standing of a process that trains alone, with its wait for its GPU put in place of the core that it burns."""
     if one.meeting is None or one.meeting.kind != "gpu" or one.motion is None:
         return one
-    return replace(one, chances=() if spins(one, gpus) else (_AT_WORK,))
+    return replace(one, chances=_in_its_own_kernels(one, gpus))
 
 
 def _of_a_helper(one: Standing, everybody: frozenset[int]) -> Standing:
@@ -182,6 +182,13 @@ def spins(one: Standing, gpus: Gpus) -> bool:
     """Whether the GPU of a process was seen for some time to be occupied all the time by what works on nothing."""
     views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
     return bool(views) and all(gpu.occupied_by_nothing and gpu.seconds >= SPIN_S and gpu.tells_power for gpu in views)
+
+
+def _in_its_own_kernels(one: Standing, gpus: Gpus) -> tuple[Chance, ...]:
+    """Whether what a process launched may yet end by itself: none where it has worked on nothing for very long."""
+    views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
+    is_endless = spins(one, gpus) and all(gpu.at_rest.seconds >= KERNEL_S for gpu in views)
+    return () if is_endless else (_AT_WORK,)
 
 
 def late_ranks(divergence: Divergence) -> tuple[int, ...]:
@@ -263,13 +270,13 @@ class _Relations:
             return one
         if self._job.circle or any(split.differs and rank in split.members for split in self._splits):
             return replace(one, chances=())
-        if any(rank in split.late for split in self._splits):
-            return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
+        if any(rank in split.late for split in self._splits) and not self._has_begun(rank):
+            return replace(one, chances=_in_its_own_kernels(one, self._gpus))
         missing = frozenset[int]().union(*(split.missing_for(rank) for split in self._splits))
         if missing:
             return replace(one, chances=self._until_they_come(missing))
         if meeting.kind == "gpu" and not self._gpu_waits_for_ranks(one, rank):
-            return replace(one, chances=() if spins(one, self._gpus) else (_AT_WORK,))
+            return replace(one, chances=_in_its_own_kernels(one, self._gpus))
         without_it = [split.waiting_for(rank) for split in self._splits if meeting.kind != "gpu"]
         elsewhere = self._in_kernels_of_their_own.union(*without_it)
         return replace(one, chances=self._in_meeting(rank, meeting, elsewhere))
@@ -323,6 +330,11 @@ class _Relations:
         """Whether a rank that waits for its GPU waits for other ranks there: an operation of its own is not over."""
         states = self._states.get(rank)
         return bool(states[-1].pending) if states else self._occupied(one)
+
+    def _has_begun(self, rank: int) -> bool:
+        """Whether its GPU is in an operation with other ranks, by its recorder, and so in no kernel of its own."""
+        states = self._states.get(rank)
+        return bool(states) and any(op.state == "started" for op in states[-1].pending)
 
     def _until_they_come(self, missing: frozenset[int]) -> tuple[Chance, ...]:
         if missing not in self._waits:

@@ -622,14 +622,17 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
 
 
 def _threads_that_ask(one: Standing) -> frozenset[int]:
-    """The threads that only ask processes of their own again and again, as a loader's asks its workers for batches."""
+    """The threads that only ask processes of their own again and again, as a loader's asks its workers for batches.
+
+    Not one that by its own source does more at each turn: it may write off by a clock what a child never gave back.
+    """
     asking: set[int] = set()
     others: set[int] = set()
     unwoken = one.unwoken
     for stack in one.stacks:
         if python_frames(stack):
             (asking if asks_again(stack, woke=stack.tid not in unwoken) else others).add(stack.tid)
-    return frozenset(asking - others)
+    return frozenset(asking - others) - actors_of(one.samples)
 
 
 def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:

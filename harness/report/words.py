@@ -86,9 +86,11 @@ def answer_along(findings: Findings, boundary: Boundary) -> str:
             unsure = f" Between them: {ranges(gap)} inconclusive." if gap else ""
             return f"{_fails(findings, end=';')} {_passes(findings, boundary.last_good)}{unsure}"
         case Finding.NO_FAILURE:
-            first, *_, last = run.axis.values
             passes = _passes(findings, boundary.last_good)
-            return f"No failing value of {run.axis.name} in {word_of(first)}..{word_of(last)}. {passes}"
+            tried = {value: trials for value in run.axis.values if (trials := findings.at_value(value))}
+            unsure = [value for value, trials in tried.items() if trials.is_undecided]
+            but = f", but {ranges(unsure)} stayed inconclusive" if unsure else ""
+            return f"No failing value of {run.axis.name} in {span(run.axis.values)}{but}. {passes}"
         case Finding.ALL_FAIL:
             return f"{_fails(findings)} It is the smallest value asked for: where the failures begin is not known."
         case Finding.NO_THRESHOLD_SLOW:
@@ -146,6 +148,11 @@ def what(group: Group) -> str:
 def _passes(findings: Findings, value: Value) -> str:
     here = findings.at_value(value)
     return f"{at(findings, value)} passes, {of(here.good, len(here))}."
+
+
+def span(values: Sequence[Value]) -> str:
+    """``1..12``, or the only value."""
+    return "..".join(dict.fromkeys((word_of(values[0]), word_of(values[-1]))))
 
 
 def _between(findings: Findings, boundary: Boundary) -> list[Value]:

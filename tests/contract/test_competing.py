@@ -125,9 +125,9 @@ def test_a_python_stack_in_backward_is_no_proof_of_a_hang():
 
 
 def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
-    for case, kind in ((NCCL["nccl-spin"], Kind.HANG), (GPU["spin_kernel"], Kind.UNRESOLVED)):
+    for case in (NCCL["nccl-spin"], GPU["spin_kernel"]):
         verdict = classify(case)
-        assert verdict.kind is kind
+        assert verdict.kind is Kind.UNRESOLVED
         slow = next(other for other in verdict.alternatives if other.cause == "slow")
         assert not any("100 %" in sentence for sentence in slow.supports)
 

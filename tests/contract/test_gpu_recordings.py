@@ -9,7 +9,7 @@ import pytest
 
 from harness.classify.engine import classify
 from harness.classify.signs import gpus_of
-from harness.core.verdict import Kind
+from harness.core.verdict import Case, Kind
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import score
 from harness.store.cases import Judged, read_cases
@@ -17,6 +17,19 @@ from known_ids import known_ids
 
 EVIDENCE = Path(__file__).parents[1] / "data" / "evidence"
 RECORDED = {judged.name: judged for judged in read_cases(EVIDENCE / "nccl")}
+KERNELS = ("gpu-spin", "nccl-spin")
+"""Recorded for a few seconds, when a kernel that works on nothing was given no more."""
+
+
+def for_long(case: Case) -> Case:
+    """The same, seen for as long as a kernel of the program's own is given now."""
+    began_s = case.evidence.processes[0].t_s
+    gpus = tuple(replace(gpu, t_s=began_s + 20.0 * (gpu.t_s - began_s)) for gpu in case.evidence.gpus)
+    return replace(case, evidence=replace(case.evidence, gpus=gpus))
+
+
+EARLY = {name: RECORDED[name].case for name in KERNELS}
+RECORDED |= {name: replace(RECORDED[name], case=for_long(case)) for name, case in EARLY.items()}
 SHARED = {f"{judged.name}, shared": judged for judged in read_cases(EVIDENCE / "nccl-shared")}
 """Three specimens at a time on two H100: what was judged otherwise than declared when it ran."""
 LAW = {judged.name: judged for judged in read_cases(EVIDENCE / "law")}
@@ -57,6 +70,11 @@ def test_a_spinning_kernel_is_told_from_the_rank_that_waits_for_it():
     assert "utilisation 100 %, memory traffic 0 %" in verdict.because
     busy = tuple(replace(gpu, memory_utilisation=35, power_w=600.0) for gpu in case.evidence.gpus)
     assert classify(replace(case, evidence=replace(case.evidence, gpus=busy))).cause != "gpu-spin"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_given_more_than_the_seconds_for_which_these_were_recorded(name):
+    assert classify(EARLY[name]).kind is Kind.UNRESOLVED
 
 
 def test_nccls_own_count_stands_beside_the_recorders():

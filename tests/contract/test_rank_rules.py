@@ -326,6 +326,7 @@ def gpu(rank: int, *, watts: float = 121.0, xids: tuple[int, ...] = ()) -> tuple
 
 
 BOTH_SPIN = (*gpu(0), *gpu(1))
+FOR_LONG = tuple(replace(sample, t_s=4.0 + 20.0 * (sample.t_s - 4.0)) for sample in BOTH_SPIN)
 TRUE_GRADIENTS = Success(gradients="true")
 RIGHT = GradientTruth(id="gradients", compared=195, worst=1e-7, parameter="embed.weight")
 WRONG = replace(RIGHT, worst=1.5, parameter="blocks.0.attn.q_proj.weight", wrong=("blocks.0.attn.q_proj.weight",))
@@ -469,7 +470,7 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
                 ON_ITS_GPU,
                 Seen((1, "forward"), ON_GPU, **SPINS),
                 collectives=(recorded(0, *USUAL, 9, last="started"), recorded(1, *USUAL)),
-                gpus=BOTH_SPIN,
+                gpus=FOR_LONG,
             ),
             "HANG gpu-spin medium",
             1,
@@ -483,13 +484,13 @@ TABLE: dict[str, list[tuple[Case, str, int | None]]] = {
                     between_two(recorded(0, 9, 9, last="started", op="recv")),
                     between_two(recorded(1, 9, op="send")),
                 ),
-                gpus=BOTH_SPIN,
+                gpus=FOR_LONG,
             ),
             "HANG gpu-spin medium",
             1,
         ),
         # All called it, and on one GPU it has not begun.
-        (certain(ON_ITS_GPU, ON_ITS_GPU, collectives=LATE_ON_ITS_GPU, gpus=BOTH_SPIN), "HANG gpu-spin medium", 1),
+        (certain(ON_ITS_GPU, ON_ITS_GPU, collectives=LATE_ON_ITS_GPU, gpus=FOR_LONG), "HANG gpu-spin medium", 1),
     ],
     "desync": [
         # Rank 1 left out an all_reduce that it had always made, and waits for rank 0 elsewhere.

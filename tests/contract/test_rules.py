@@ -218,6 +218,7 @@ def gpus(
     foreign_mib: int = 0,
     xids: tuple[int, ...] = (),
     samples: int = 3,
+    every_s: float = 1.2,
     start_s: float = LAST_MARK_S + STALL_S,
 ) -> tuple[GpuSample, ...]:
     """An H200 that reads what a wait inside NCCL or an endless kernel reads, unless told otherwise."""
@@ -226,7 +227,7 @@ def gpus(
     return tuple(
         GpuSample(
             id=f"gpu-{i}",
-            t_s=start_s + 1.2 * i,
+            t_s=start_s + every_s * i,
             index=0,
             name="NVIDIA H200",
             utilisation=utilisation,
@@ -507,7 +508,7 @@ CANNED: dict[str, list[Case]] = {
         # A healthy trial may be silent for longer, but not asleep.
         silent(processes=looks(), stacks=stacks([IN_LOCK] * 3), prediction=PREDICTED_LONG),
         silent(times=2.0, processes=looks(state="T", wchan="do_signal_stop", pairs=6), stacks=stacks([IN_LOCK] * 3)),
-        silent(processes=looks(**BUSY), stacks=stacks([IN_GPU_WAIT] * 3), gpus=gpus(samples=4)),
+        silent(processes=looks(**BUSY), stacks=stacks([IN_GPU_WAIT] * 3), gpus=gpus(samples=4, every_s=15.0)),
     ],
     "busy": [
         silent(times=4.1, prediction=PREDICTED, **LOOP),
@@ -1653,7 +1654,7 @@ def test_a_loop_is_given_its_limits_where_the_pace_says_nothing_about_it(weaker)
 
 def on_gpu(times: float = BEYOND, **seen: Any) -> Case:
     """The host waits for its GPU, which is occupied all the time and works on nothing."""
-    usual = {"processes": looks(**BUSY), "stacks": stacks([IN_GPU_WAIT] * 3), "gpus": gpus(samples=4)}
+    usual = {"processes": looks(**BUSY), "stacks": stacks([IN_GPU_WAIT] * 3), "gpus": gpus(samples=4, every_s=15.0)}
     return silent(times=times, **{**usual, **seen})
 
 
@@ -1665,9 +1666,20 @@ def test_an_endless_kernel_is_told_by_what_the_gpu_does_not_do():
     assert {"gpu-1", "gpu-3", "stack-3", "progress"} <= set(verdict.cites)
 
 
+@pytest.mark.parametrize(("every_s", "kind"), [(14.0, Kind.HANG), (13.0, Kind.UNRESOLVED)])
+def test_a_kernel_that_computes_in_registers_for_half_a_minute_is_no_hang(every_s, kind):
+    assert classify(on_gpu(gpus=gpus(samples=4, every_s=every_s))).kind is kind
+
+
+def test_after_four_limits_of_the_users_a_kernel_that_works_on_nothing_is_one():
+    assert told(classify(on_gpu(LONG, gpus=gpus(samples=4)))) == "HANG gpu-spin medium"
+    assert classify(on_gpu(LONG, gpus=gpus(samples=4, traffic=31))).kind is not Kind.HANG
+
+
 def beside(*others: GpuProcess, utilisation: int = 100) -> tuple[GpuSample, ...]:
     """The same GPU with processes of other jobs on it."""
-    return tuple(replace(g, processes=(*g.processes, *others)) for g in gpus(samples=4, utilisation=utilisation))
+    alone = gpus(samples=4, every_s=15.0, utilisation=utilisation)
+    return tuple(replace(g, processes=(*g.processes, *others)) for g in alone)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,16 @@ def test_the_dashes_may_be_left_out(place):
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.parametrize("progress", [(), ("--progress", "step")], ids=["no pattern", "a pattern without a number"])
+def test_steps_that_nothing_counts_are_no_failure_of_the_program(place, progress):
+    done = run("counts.py", "4", options=(*progress, "--steps", 3))
+
+    assert done.exit_code == 3, done.output
+    assert done.stdout.splitlines()[0].startswith("UNRESOLVED (steps-not-counted)")
+    assert "--progress 'step" in done.stdout
+    assert "may also be" not in done.stdout
+
+
 def test_values_fill_the_command_and_steps_by_a_pattern_are_asked_for(place):
     options = ("--set", "n=4", "--set", "name=a b", "--progress", r"^step (\d+)", "--steps", 5)
     done = run("counts.py", "{n}", "--name={name}", options=options)

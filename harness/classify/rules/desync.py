@@ -105,7 +105,10 @@ def _missing(case: Case, divergence: Divergence, views: Sequence[RankView]) -> V
     # DDP's own operations are launched by the engine: no line of the program calls them.
     unused = "" if call.where else _went_past_backward(view, waiters)
     cause = "unused-parameter" if unused else "collective-mismatch"
-    which = f"rank {view.rank} never called it and waits for the others elsewhere, {place(view.case)}"
+    it = "what completes it" if call.p2p else "it"
+    which = f"rank {view.rank} never called {it} and waits for the others elsewhere, {place(view.case)}"
+    if divergence.behind is not None:
+        which = f"rank {view.rank} called {it} only behind {in_words(divergence.behind)}, which nothing completes"
     if divergence.mutual:
         which += ", in an operation that they never called"
         how = "did not call what followed these operations before"
@@ -114,8 +117,8 @@ def _missing(case: Case, divergence: Divergence, views: Sequence[RankView]) -> V
         which = (
             f"rank {view.rank} ended that backward without it{unused}, which DDP does when a parameter had no gradient"
         )
-    is_sure = not divergence.mutual or bool(unused)
-    blamed = odd if is_sure or divergence.by_habit else ()
+    is_sure = not (divergence.mutual or divergence.behind) or bool(unused)
+    blamed = () if divergence.mutual and not divergence.by_habit and not unused else odd
     verdict = _recorded(case, divergence, views, blamed, cause=cause, because=f"{open_call}; {which}", certain=is_sure)
     waits = waiters[0].facts.last if waiters else None
     if unused or waits is None:

@@ -64,6 +64,16 @@ def early_exit(case: Case) -> Verdict | None:
         return None
     if result is not None and (result.status != "finished" or result.steps_done == evidence.steps_wanted):
         return None
+    if case.trial.target == STRANGERS and evidence.measurement.startup_s is None:
+        return conclude(
+            case,
+            Kind.UNRESOLVED,
+            cause="steps-not-counted",
+            because=f"exit status 0, and nothing counted a step, of which {evidence.steps_wanted} were asked for: "
+            r"name what does, --progress 'step (\d+)' for lines that it prints",
+            cites=("exit", "progress"),
+            confidence=Confidence.LOW,
+        )
     steps_done = result.steps_done if result is not None else evidence.steps_done
     report = "and left no result" if result is None else "and its result says finished"
     last = evidence.last

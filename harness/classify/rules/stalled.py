@@ -294,8 +294,10 @@ def _waits_for_ranks(one: Standing, job: Job) -> bool:
     rank = one.rank
     for divergence in job.divergences:
         differ = divergence.parting in (Parting.OPERATION, Parting.SHAPE)
-        behind = (*divergence.odd, *late_ranks(divergence))
-        if dict(divergence.calls).get(rank) is not None and (differ or rank not in behind):
+        missing = (*divergence.odd, *late_ranks(divergence))
+        if dict(divergence.calls).get(rank) is not None and (differ or rank not in missing):
+            return True
+        if divergence.behind is not None and rank in divergence.odd:
             return True
     return bool(job.circle)
 
@@ -539,13 +541,17 @@ def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
             alone = all(pid == end.pid for pid, (end, _) in ends.items())
             return _stopped(case, job, one, alone=alone)
     for pid, (one, chance) in ends.items():
-        if job.stand[pid].meeting is None or not job.several:
+        if job.stand[pid].meeting is None or not job.several or chance.ender is Ender.DEVICE:
             return _outlasted(case, job, pid, one, chance)
     return _never_over(case, job) if watched_out(case) else None
 
 
 def _outlasted(case: Case, job: Job, leader: int, one: Standing, chance: Chance) -> Verdict | None:
     """The process that holds ``leader`` up, which ``chance`` may let go on, once more than patience has passed."""
+    if one.meeting is not None and one.meeting.kind == "gpu" and chance.ender is Ender.DEVICE:
+        if not watched_out(case) or _a_gpu_works(case, job):
+            return None
+        return _about(case, job, leader, one, _gpu_verdict(case, one), [leader])
     if not one.stays or len(one.samples) < SAMPLES:
         return None
     if _keeps_the_lock(one) and case.evidence.silence_s >= ASKED_S:

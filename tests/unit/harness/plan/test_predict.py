@@ -169,3 +169,10 @@ def test_an_axis_without_numbers_compares_equal_values_only():
     assert found is not None
     assert found.basis == "1 passed trial at attention nsa"
     assert predict([seen], axis=axis, value="dense") is None
+
+
+def test_of_a_trial_in_which_no_step_was_seen_all_may_have_been_silence():
+    """A program that computes for 16 s and prints then: nobody measured its silence, which was not 0 s."""
+    found = predict([record(3, total_s=33.0, silence_s=0.0)], axis=AXIS, value=3)
+    assert found is not None
+    assert found.silence_s == pytest.approx(33.0)

@@ -36,7 +36,7 @@ from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads, elsewhere
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
-from harness.report.words import certificate, claim_of, grows, what_passes_miss
+from harness.report.words import certificate, claim_of, grows, span, what_passes_miss
 from harness.report.write import form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
@@ -517,3 +517,21 @@ def test_the_page_of_an_ended_run_names_no_command_that_goes_on_with_it(make_run
     for name, is_whole in (("threshold", True), ("aborted", False)):
         run, run_dir = make_run(name)
         assert ("--resume" in markdown.render(build(run, run_dir)).split("## Reproduce")[1]) is not is_whole
+
+
+def test_an_answer_without_a_failure_names_the_value_that_stayed_inconclusive(make_run):
+    run, _ = make_run("no_failure")
+    fifth = dataclasses.replace(
+        run.records[4].verdict, kind=Kind.INFRA, rule="infra", because="it never started", cause="never-started"
+    )
+    records = [dataclasses.replace(record, answer=Answer.UNRESOLVED, verdict=fifth) for record in run.records[4:5]]
+    unsure = dataclasses.replace(run, records=(*run.records[:4], *records, *run.records[5:]))
+    assert headline(Findings(run=run)).startswith("No failing value of n_layers in 1..12. ")
+    assert headline(Findings(run=unsure)).startswith(
+        "No failing value of n_layers in 1..12, but 5 stayed inconclusive. "
+    )
+
+
+def test_an_answer_about_a_single_value_names_that():
+    assert span([3]) == "3"
+    assert span([1, 2, 7]) == "1..7"
