@@ -41,3 +41,10 @@ def rate_at(probability: float, count: int, *, runs: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if at_most(count, runs=runs, rate=middle) > probability else (low, middle)
     return (low + high) / 2
+
+
+def by_chance(bad: int, runs: int, other_bad: int, other_runs: int) -> float:
+    """The probability that a side has at least so many of all failures if both fail equally often (Fisher's exact)."""
+    whole, all_bad = runs + other_runs, bad + other_bad
+    ways = (math.comb(runs, k) * math.comb(other_runs, all_bad - k) for k in range(bad, min(runs, all_bad) + 1))
+    return sum(ways) / math.comb(whole, all_bad)

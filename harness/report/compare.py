@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
 from harness.core.ports import Block
+from harness.core.rates import SURE, by_chance
 from harness.report.build import Report, build
 from harness.report.findings import Findings
 from harness.report.next_steps import NextStep
@@ -54,8 +55,29 @@ class Pair:
 
     @property
     def is_again(self) -> bool:
-        """Whether both sides were run often enough for the change to count as reproduced."""
-        return min(len(self.before), len(self.after)) >= TWICE
+        """Whether both sides were run often enough for the change to count as reproduced, and differ beyond luck."""
+        return min(len(self.before), len(self.after)) >= TWICE and (self.is_plain or self.by_chance <= 1.0 - SURE)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether on each side all trials agree that it fails, or none says so."""
+        return all(side.bad in (0, len(side)) for side in (self.before, self.after))
+
+    @property
+    def by_chance(self) -> float:
+        """The probability of such a difference, or a greater one, if nothing has changed."""
+        sides = sorted((self.before, self.after), key=lambda side: side.bad / len(side), reverse=True)
+        return by_chance(*(number for side in sides for number in (side.bad, len(side))))
+
+    @property
+    def is_one_thing(self) -> bool:
+        """Whether both sides differ in one setting: of a command line in one word, or one option with its value."""
+        if len(self.changed) != 1 or not self.changed[0].startswith("command: "):
+            return len(self.changed) == 1
+        old, new = (Counter(_words(side)) for side in (self.before, self.after))
+        gone, come = list((old - new).elements()), list((new - old).elements())
+        option = [word.startswith("--") for word in gone + come] == [True, False] and not (gone and come)
+        return max(len(gone), len(come)) <= 1 or option
 
 
 def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None = None) -> Report:
@@ -75,7 +97,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     summary = replace(
         report.summary,
         kind=COMPARISON,
-        verdict=verdict[:1].upper() + verdict[1:] if verdict else "Nothing changed",
+        verdict=verdict[:1].upper() + verdict[1:] if verdict else _unchanged(changes),
         tone=tone,
         answer=_answer(changes, moved),
         begins_with_verdict=False,
@@ -99,6 +121,19 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         blocks=blocks,
         before=build(before, before_dir) if before_dir else None,
     )
+
+
+def _unchanged(changes: Counter[str]) -> str:
+    is_nothing_in_common = changes.total() == changes["only before"] + changes["only after"]
+    return "Nothing to compare" if is_nothing_in_common else "Nothing changed"
+
+
+def _words(trials: TrialSet) -> list[str]:
+    return str(trials.first.record.trial.config.get("command", "")).split()
+
+
+def _words_of(run: Run) -> list[str]:
+    return str(run.records[0].trial.config.get("command", "")).split() if run.records else []
 
 
 def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
@@ -149,10 +184,9 @@ def _answer(changes: Counter[str], moved: list[Pair]) -> str:
 def _claim(moved: list[Pair]) -> str:
     if not moved:
         return ""
-    numbers = sorted(len(pair.changed) for pair in moved)
-    if not _are_again(moved) or not numbers[0]:
+    if not _are_again(moved) or not all(pair.changed for pair in moved):
         return "Observed"
-    return "Isolated" if numbers[-1] == 1 else "Reproduced"
+    return "Isolated" if all(pair.is_one_thing for pair in moved) else "Reproduced"
 
 
 def _are_again(moved: list[Pair]) -> bool:
@@ -164,8 +198,10 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     for pair in moved[:6]:
         text = f"{pair.name}: {each_verdict(pair.before)} {_counts(pair.before)} before, "
         text += f"{each_verdict(pair.after)} {_counts(pair.after)} after"
-        differing = "only one thing differs" if len(pair.changed) == 1 else f"{len(pair.changed)} settings differ"
-        sentences.append(f"{text}; {differing if pair.changed else 'nothing that was recorded differs'}.")
+        several = f"{count(len(pair.changed), 'setting')} differ{'s' if len(pair.changed) == 1 else ''}"
+        differing = "only one thing differs" if pair.is_one_thing else several
+        luck = "" if pair.is_plain else f" (so much comes by chance with probability {pair.by_chance:.2f})"
+        sentences.append(f"{text}{luck}; {differing if pair.changed else 'nothing that was recorded differs'}.")
     return tuple(sentences)
 
 
@@ -174,7 +210,9 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
     if claim == "Observed":
         text = "Run both sides again, in turns: nothing that was recorded differs, so the failure may come and go."
         if not _are_again(moved):
-            text = "Run both sides again: at least one was seen only once."
+            is_once = any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved)
+            why = "at least one was seen only once" if is_once else "so small a difference may be chance"
+            text = f"Run both sides again: {why}."
         return (NextStep(text=text, command=after.argv),)
     if claim == "Reproduced":
         text = "Change one of the differing settings at a time, to learn which one carries the change."
@@ -209,7 +247,9 @@ def _pairs(moved: list[Pair]) -> str:
 
 
 def _else(before: Run, after: Run) -> str:
+    commands = [" ".join(_words_of(run)) for run in (before, after)]
     rows = [
+        ("command", *(code(text) if text else "-" for text in commands)),
         ("code", code(before.code), code(after.code)),
         ("machine", md(before.machine.cpu), md(after.machine.cpu)),
         ("GPU", md(listed(before.machine.gpus)) or "none", md(listed(after.machine.gpus)) or "none"),

@@ -225,7 +225,18 @@ def test_runs_without_a_common_cell_are_not_compared(make_campaign):
     after, after_dir = make_campaign([(BOTH, "hang", 0)])
     told = compare(before, after, after_dir).summary
     assert told.answer == "The two runs have no cell in common, so nothing can be compared."
-    assert (told.verdict, told.claim) == ("Nothing changed", "")
+    assert (told.verdict, told.claim) == ("Nothing to compare", "")
+
+
+@pytest.mark.parametrize(("fails", "claim"), [(1, "Observed"), (5, "Isolated")])
+def test_a_difference_that_may_be_chance_isolates_nothing(make_campaign, fails, claim):
+    before, _ = make_campaign([(LONG, "pass", n) for n in range(5)])
+    after, after_dir = make_campaign([(LONG, "hang" if n < fails else "pass", n) for n in range(5)])
+    records = [dataclasses.replace(r, trial=dataclasses.replace(r.trial, code="another")) for r in after.records]
+    told = compare(before, dataclasses.replace(after, records=tuple(records)), after_dir).summary
+    assert (told.verdict, told.claim) == ("1 broken", claim)
+    assert ("by chance with probability 0.50" in told.sure[0]) is (fails == 1)
+    assert any("may be chance" in step.text for step in told.steps) is (fails == 1)
 
 
 def test_one_program_with_nothing_varied_reads_as_a_report_of_that_program(make_campaign):
