@@ -53,7 +53,7 @@ class Settings:
 
             raise SpecError("--runs is empty; leave it out for the default, ./runs or what NSA_HARNESS_RUNS says")
         try:
-            runs_dir = Path(runs or env.get("NSA_HARNESS_RUNS") or "runs").absolute()
+            runs_dir = Path(runs or env.get("NSA_HARNESS_RUNS") or "runs").expanduser().absolute()
         except FileNotFoundError:
             from harness.core.errors import NoFolderError
 

@@ -402,8 +402,8 @@ RIVALS: tuple[Entry, ...] = (
                 "the disk, the network or the child answers in the end",
                 pro=(signs.memory_moves,),
                 con=(signs.asleep,),
-                test="give it time: with --stall 60s it is watched for four minutes, and goes on if the answer is only "
-                "late. Or run it with synthetic data on a local disk: what hangs then is the program",
+                test="give it time: below `run --stall 60s` it is watched for four minutes, and goes on if the answer "
+                "is only late. Or run it with synthetic data on a local disk: what hangs then is the program",
             ),
         ),
     ),

@@ -26,6 +26,9 @@ _PLACEHOLDER = re.compile(
     rf"\{{\{{(?P<literal>{_NAME}(?::[^{{}}]*)?)\}}\}}"
     rf"|\{{(?P<name>{_NAME})(?::(?P<on>[^{{}}|]+)(?P<both>\|(?P<off>[^{{}}|]*))?)?\}}"
 )
+_NEARLY = re.compile(rf"(?<!\{{)\{{\s*({_NAME})\s*:\s*(--[\w-]+)\s*(?:\}}|$)")
+"""What was meant for a flag's place and is none: ``{fast :--fast}``, ``{fast:--fast``."""
+
 _VARIABLE = re.compile(rf"{_NAME}=")
 _FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
@@ -58,9 +61,16 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
     """The places in ``words``, in order, each name once.
 
     Raises:
-        CommandError: one name is a value here and a flag there.
+        CommandError: one name is a value here and a flag there, or something is nearly a flag's place.
     """
     places: dict[str, Placeholder] = {}
+    words = list(words)
+    for word in words:
+        nearly = _NEARLY.search(_PLACEHOLDER.sub("", word))
+        if nearly is not None:
+            raise CommandError(
+                f"{nearly[0].strip()!r} is no place for a flag as it stands; write {{{nearly[1]}:{nearly[2]}}}"
+            )
     for match in chain.from_iterable(map(_PLACEHOLDER.finditer, words)):
         name = match["name"]
         if match["literal"] is not None or name == PYTHON:

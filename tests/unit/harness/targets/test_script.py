@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from harness.core.command_line import CommandLine, composed, difference
-from harness.core.errors import SpecError
+from harness.core.command_line import CommandLine, composed, difference, placeholders
+from harness.core.errors import CommandError, SpecError
 from harness.core.point import Point
 from harness.core.spec import Limits
 from harness.core.trial import Trial
@@ -173,3 +173,14 @@ def test_the_shims_folder_offers_a_stranger_no_module_but_its_own():
     names = {path.stem for path in SHIM.glob("*.py")}
 
     assert names == {"__init__", "sitecustomize", "nsa_harness_shim"}
+
+
+@pytest.mark.parametrize("word", ["{fast :--fast}", "{fast:--fast", "{ fast: --fast }"])
+def test_what_is_nearly_a_place_for_a_flag_is_named(word):
+    with pytest.raises(CommandError, match=r"write \{fast:--fast\}"):
+        placeholders(["python", "train.py", word])
+
+
+@pytest.mark.parametrize("word", ["{{fast :--fast}}", '{"lr": 1}', "f'{x:}'", "{fast:--fast}"])
+def test_what_only_has_braces_is_not(word):
+    placeholders(["python", "train.py", word])
