@@ -1057,6 +1057,18 @@ def test_two_processes_that_wait_for_each_other_are_both_named_and_neither_as_th
     )
 
 
+def test_a_process_without_a_line_of_the_program_that_waits_for_the_one_in_turn_is_named_too():
+    pipe = {"wchan": "anon_pipe_read", "call": "pipe-read", "outside": False}
+    processes = (*looks(**pipe, holders=(WORKER,)), *looks(**pipe, holders=(PID,), pid=WORKER, parent=PID))
+    at_its_end = (python("_exit_function", "/usr/lib/python3.11/multiprocessing/util.py", 360),)
+    taken = (*stacks([BLOCKED] * 3), *stacks([at_its_end] * 3, pid=WORKER))
+    verdict = classify(silent(times=BEYOND, processes=processes, stacks=taken))
+    assert told(verdict) == "HANG blocked-io high"
+    assert verdict.because.endswith(
+        "; process 120 (python) waits for it in turn (waits for something in a pipe), and neither comes first"
+    )
+
+
 def test_a_child_that_is_no_python_program_has_no_stacks_and_is_told_by_the_kernel():
     seen = in_a_child({"wchan": "anon_pipe_read", "holders": (WORKER,), "outside": False}, BEYOND)
     bare = tuple(sample for sample in seen.evidence.stacks if sample.pid == PID)

@@ -357,8 +357,20 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
     circle = [before for before in chain[:-1] if before.pid in one.depends_on]
     if circle:
         because += f"; as {_name(one)} waits for {_name(circle[0])} in turn, neither comes first"
+    elif len(chain) == 1:
+        because += _in_turn(job, one)
     verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
     return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
+
+
+def _in_turn(job: Job, one: Standing) -> str:
+    """The process for which ``one`` waits and which waits for it, where no line of the program says so."""
+    for pid in sorted(one.depends_on & job.stand.keys()):
+        other = job.stand[pid]
+        for chance in other.chances:
+            if one.pid in chance.who and not other.asks:
+                return f"; {_name(other)} waits for it in turn ({chance.how}), and neither comes first"
+    return ""
 
 
 def _about_ranks(case: Case, rank: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:
