@@ -23,7 +23,7 @@ def main(pid: int, folder: Path, runs: str, after_s: float) -> None:
         os._exit(0)
     os.setsid()
     began_s = time.monotonic()
-    due_s, number, text = began_s + after_s, 0, b""
+    due_s, number, text, told = began_s + after_s, 0, b"", set[str]()
     while True:
         ready, _, _ = select.select([0], [], [], max(0.0, min(due_s - time.monotonic(), 3600.0)))
         if ready:
@@ -36,12 +36,13 @@ def main(pid: int, folder: Path, runs: str, after_s: float) -> None:
                 due_s = time.monotonic() + max(seconds, after_s)
         elif time.monotonic() >= due_s:
             number += 1
-            _look(pid, folder / f"look-{number:04}.json", runs)
+            _look(pid, folder / f"look-{number:04}.json", runs, told)
             due_s = time.monotonic() + max(after_s, time.monotonic() - began_s)
 
 
-def _look(pid: int, file: Path, runs: str) -> None:
-    command = [sys.executable, "-P", str(START), "watch", "--json", "--runs", runs, str(pid)]
+def _look(pid: int, file: Path, runs: str, told: set[str]) -> None:
+    where = ["--runs", runs] if runs else []
+    command = [sys.executable, "-P", str(START), "watch", "--json", *where, str(pid)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     try:
         found = json.loads(done.stdout)
@@ -50,7 +51,8 @@ def _look(pid: int, file: Path, runs: str) -> None:
         fresh.replace(file)
     except (OSError, ValueError):  # the block is over, and so is its folder; or nobody could look
         return
-    if found["verdict"]["kind"] == "HANG":
+    if found["verdict"]["kind"] == "HANG" and found["verdict"]["signature"] not in told:
+        told.add(found["verdict"]["signature"])
         report = Path(found["run"]) / "report.md"
         sys.stderr.write(f"nsa-harness: this hangs: {found['verdict']['because']}\nreport: {report}\n")
         sys.stderr.flush()

@@ -36,7 +36,9 @@ class Guard:
 
     def __init__(self, *, after_s: float, runs: str | os.PathLike[str] | None) -> None:
         self.after_s = after_s
-        self.runs = Path("runs" if runs is None else runs).absolute()
+        if not after_s > 0.0:
+            raise ValueError(f"after_s is how many seconds a block may take before it is looked at, not {after_s!r}")
+        self.runs = None if runs is None else Path(runs).absolute()
         self._seen: tuple[Watched, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._pipe = -1
@@ -64,7 +66,7 @@ class Guard:
         self._folder = tempfile.TemporaryDirectory(prefix="nsa-guard-")
         ours, theirs = os.pipe()[::-1]
         _let_others_look()
-        command = [sys.executable, "-P", beside.__file__, str(os.getpid()), self._folder.name, str(self.runs)]
+        command = [sys.executable, "-P", beside.__file__, str(os.getpid()), self._folder.name, str(self.runs or "")]
         # It leaves our tree of processes at once: what works for the guard is no part of the job that is looked at.
         started = subprocess.run([*command, f"{self.after_s:g}"], stdin=theirs, check=False)
         os.close(theirs)
@@ -93,9 +95,11 @@ def guard(*, after_s: float = 60.0, runs: str | os.PathLike[str] | None = None) 
     """A context manager that looks at this process when its block has taken ``after_s`` seconds, and then ever less.
 
     A look takes about seven seconds of another core. A hang is told on standard error with its line, and has a report
-    below ``runs``; what is slow is not mentioned. The next look is due when the block has taken twice as long.
+    below ``runs`` (default: NSA_HARNESS_RUNS, or ``./runs``); what is slow is not mentioned. The next look is due when
+    the block has taken twice as long.
 
     Raises:
+        ValueError: ``after_s`` is not positive.
         HarnessError: at ``with``: the guard cannot be started.
     """
     return Guard(after_s=after_s, runs=runs)
@@ -106,7 +110,12 @@ def expect_long(name: str, seconds: float) -> Iterator[None]:
     """Tell the guards around this block that it may take ``seconds``: nobody looks before that.
 
     Without a guard it does nothing. Under ``nsa-harness run`` say it with ``--stall`` instead.
+
+    Raises:
+        ValueError: ``seconds`` is negative.
     """
+    if seconds < 0.0:
+        raise ValueError(f"{name!r} cannot take {seconds!r} seconds")
     for one in _inside:
         one.wait(name, seconds)
     try:

@@ -181,3 +181,27 @@ def test_nobody_looks_before_what_is_expected_to_take_long_is_over(quick_looks):
     assert during == ()
     assert [look.kind for look in guard.looks][:1] == ["SLOW"]
     assert not guard.hung
+
+
+def test_a_guard_puts_its_reports_where_the_environment_says_and_tells_a_hang_once(monkeypatch, tmp_path, capsys):
+    commands = []
+
+    def look(command, **_):
+        commands.append(command[4:])
+        said = {"verdict": {"kind": "HANG", "because": "it waits", "signature": "HANG deadlock"}, "run": "mine/1"}
+        return subprocess.CompletedProcess(command, 1, json.dumps(said), "")
+
+    monkeypatch.setattr(beside.subprocess, "run", look)
+    told = set()
+    for number, runs in enumerate(("", "here")):
+        beside._look(7, tmp_path / f"look-{number}.json", runs, told)
+    assert commands == [["--json", "7"], ["--json", "--runs", "here", "7"]]
+    assert capsys.readouterr().err.count("this hangs") == 1
+    assert len(list(tmp_path.glob("look-*.json"))) == 2
+
+
+def test_a_guard_takes_no_time_that_is_none():
+    with pytest.raises(ValueError, match="not 0"):
+        nh.guard(after_s=0)
+    with pytest.raises(ValueError, match="'save' cannot take -1 seconds"), nh.expect_long("save", -1):
+        pass
