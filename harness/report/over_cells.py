@@ -206,7 +206,10 @@ def _cells(findings: Findings) -> str:
 
 
 def _surprises(findings: Findings) -> str:
-    """What ended otherwise than expected, unless that is what failed or was slow, which is said anyway."""
+    """What ended otherwise than expected, unless that failed or was slow, which is said anyway; or that nothing did."""
+    expects_failures = any(result.expected != "PASS" for result in findings.results)
+    if expects_failures and len(findings.results_that_are(CellStatus.EXPECTED)) == len(findings.results):
+        return " All of them as the matrix expects."
     headline_cells = set(cells_of((*findings.failed, *findings.slow)))
     unexpected = findings.results_that_are(CellStatus.UNEXPECTED)
     surprises = [result.cell for result in unexpected if result.cell not in headline_cells]

@@ -292,3 +292,12 @@ def test_a_pass_that_took_longer_than_the_slow_side_was_given_is_no_difference(m
     told = build(longer, run_dir).summary.answer
     assert "ended differently" not in told
     assert "Not comparable, because one side was given less time than the other took: ckpt (1 pair)." in told
+
+
+@pytest.mark.parametrize(("verdict", "says"), [("crash", True), ("pass", False)])
+def test_where_every_cell_ended_as_the_matrix_expects_the_answer_says_so(make_campaign, verdict, says):
+    ends = {(False, False): "pass", (False, True): "pass", (True, False): "pass", (True, True): "crash"}
+    trials = [({"tied": t, "find_unused": u}, end) for (t, u), end in ends.items()]
+    expects = f"expect:\n  - {{when: {{tied: 1, find_unused: 1}}, verdict: {verdict}}}\n"
+    told = build(*make_campaign(trials, text=FLAGS + expects)).summary
+    assert ("All of them as the matrix expects." in told.answer) is says
