@@ -6,6 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
+from harness.core.dotted import leaves
 from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
@@ -325,8 +326,16 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         parts.append(f"peak memory {size(measurement.peak_rss_bytes)}")
     has_ended = record.outcome.ending is not Ending.STILL_RUNNING
     if has_ended and evidence is not None and not evidence.heartbeats_total:
-        parts.append("no sign of progress was seen (name one with --progress or --progress-file)")
+        asked = [f"--progress '{clean(pattern)}' matched no line"] if (pattern := _asked(record, "pattern")) else []
+        asked += [f"--progress-file {clean(file)} did not grow"] if (file := _asked(record, "file")) else []
+        advice = "; ".join(asked) or "name one with --progress or --progress-file"
+        parts.append(f"no sign of progress was seen ({advice})")
     return "; ".join(parts) or "no step was seen"
+
+
+def _asked(record: TrialRecord, how: str) -> str:
+    """The pattern or the file by which the user named progress; empty where none was named."""
+    return str(leaves(record.trial.config).get(f"progress.{how}") or "")
 
 
 def _behind(start: str, lines: Sequence[str], *, more: str = "") -> list[str]:

@@ -113,6 +113,12 @@ def test_the_dashes_may_be_left_out(place):
     assert done.exit_code == 0, done.output
 
 
+def test_a_pattern_of_progress_that_matched_nothing_is_named(place):
+    done = run("counts.py", "1", options=("--progress", r"stp (\d+)"))
+    text = " ".join(done.stdout.split())
+    assert r"no sign of progress was seen (--progress 'stp (\d+)' matched no line)" in text, done.output
+
+
 @pytest.mark.parametrize("progress", [(), ("--progress", "step")], ids=["no pattern", "a pattern without a number"])
 def test_steps_that_nothing_counts_are_no_failure_of_the_program(place, progress):
     done = run("counts.py", "4", options=(*progress, "--steps", 3))
