@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = 30
 MARKS = 6
+ELSEWHERE = 40
 _FILE = re.compile(r'File "([^"]+)"')
 
 
@@ -66,7 +67,9 @@ def processes(evidence: Evidence, record: TrialRecord) -> str:
         parts.append(f"**Processes,** the odd one out first:\n\n{texts}")
     others = elsewhere(evidence, record.verdict)
     if others:
-        parts.append(f"**Elsewhere in the program's own code:**\n\n{bullets(f'{md(text)}.' for text in others)}")
+        places = [f"{md(text)}." for text in others[:ELSEWHERE]]
+        places += [f"{len(others) - ELSEWHERE} more"] if len(others) > ELSEWHERE else []
+        parts.append(f"**Elsewhere in the program's own code:**\n\n{bullets(places)}")
     return "\n\n".join(parts)
 
 
