@@ -22,7 +22,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from harness.reading.own_source import SourceFile
 
@@ -160,7 +160,7 @@ class _Walk:
     own: frozenset[str]
     file: SourceFile
     receives: bool
-    deep: int = 0
+    inside: tuple[str, ...] = ()
     names: dict[str, Value] = field(default_factory=dict[str, Value])
     set_before: set[str] = field(default_factory=set[str])
     reached: list[ast.AST] = field(default_factory=list[ast.AST])
@@ -169,6 +169,8 @@ class _Walk:
     returns: list[Value] = field(default_factory=list[Value])
     turns_on_change: bool = False
     raises: bool = False
+    catches_limits: bool = False
+    processes: set[str] = field(default_factory=set[str])
 
     def turn(self, loop: ast.While) -> None:
         """Walk through one turn of the loop that is asked about."""
@@ -221,6 +223,7 @@ class _Walk:
             case ast.With(items=items, body=body):
                 self.reached += [item.context_expr for item in items]
                 for item in items:
+                    self._value(item.context_expr)
                     if item.optional_vars is not None:
                         self._bind(item.optional_vars, CHANGES)
                 return self._run(body, exits=exits, inner=inner)
@@ -298,9 +301,11 @@ class _Walk:
     def _try(self, one: ast.Try, *, exits: bool, inner: bool) -> bool:
         self.turns_on_change = True
         timed = [handler for handler in one.handlers if _TIMES_OUT in _catches(handler)]
-        goes_on = True
+        goes_on, caught = True, self.catches_limits
         for statement in one.body:
+            self.catches_limits = bool(timed) or caught
             goes_on = self._statement(statement, exits=exits, inner=inner)
+            self.catches_limits = caught
             if timed and any(map(_asks_with_a_limit, ast.walk(statement))):
                 self.asks = True
                 goes_on = self._run(timed[0].body, exits=exits, inner=inner)
@@ -414,13 +419,18 @@ class _Walk:
 
     def _called(self, call: ast.Call) -> Value:
         name, of = _last(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
-        if of is not None and not (_dotted(of) == "self" and name in self.file.functions):
+        # Within ``poll`` of the program's own, ``self.proc.poll()`` is that of a process.
+        own = () if name in self.inside else self.file.functions.get(name, ())
+        if of is not None and not own:
             return self._asked(call, name, of)
         values = [self._value(one) for one in call.args]
-        if CHANGES in values or any(self._value(word.value) is CHANGES for word in call.keywords):
+        by_name: dict[str, Value] = {}
+        for word in call.keywords:
+            by_name[word.arg or ""] = self._value(word.value)
+        if own:  # whose method it is, nothing tells: then it is that of the file
+            return self._of_own(name, own, values if of is None else [STEADY, *values], by_name)
+        if CHANGES in (*values, *by_name.values()):
             return CHANGES
-        if name in self.file.functions:
-            return self._of_own(self.file.functions[name], values if of is None else [STEADY, *values])
         first = values[0] if values else STEADY
         match name:
             case "any" | "all" | "bool":
@@ -436,26 +446,33 @@ class _Walk:
             case _:
                 return STEADY if name in _OF_VALUES else CHANGES
 
-    def _of_own(self, functions: Sequence[ast.AST], values: Sequence[Value]) -> Value:
+    def _of_own(
+        self, name: str, functions: Sequence[ast.AST], values: Sequence[Value], by_name: Mapping[str, Value]
+    ) -> Value:
         """What a function of the file gives, where its source tells that; what it may raise ends the loop."""
         function = functions[0]
-        if len(functions) > 1 or self.deep >= DEEP or not _is_plain(function, len(values)):
+        if len(functions) > 1 or len(self.inside) >= DEEP or not _is_plain(function, len(values)):
             for node in (node for one in functions for node in ast.walk(one)):
                 self.raises |= isinstance(node, _RAISES)
                 self._set(_changed_by(node), CHANGES)
             self.may_leave |= self.raises
             return CHANGES
-        names = {one.arg: value for one, value in zip(function.args.args, values, strict=False)}
+        names = dict(by_name)
+        for parameter, value in zip(function.args.args, values, strict=False):
+            names[parameter.arg] = value
         stored = (node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
         own = frozenset({*names, *(node.id for node in stored)})
-        walk = _Walk(own=own, file=self.file, receives=self.receives, deep=self.deep + 1, names=names)
+        walk = _Walk(
+            own=own, file=self.file, receives=self.receives, inside=(*self.inside, name), names=names,
+            catches_limits=self.catches_limits, processes=self.processes,
+        )  # fmt: skip
         if walk._run(function.body, exits=True, inner=False):
             walk.returns.append(None)
         self.asks |= walk.asks
         self.raises |= walk.raises
         self.may_leave |= walk.raises
-        for name in walk.names.keys() - own:
-            self._set(name, CHANGES)
+        for changed in walk.names.keys() - own:
+            self._set(changed, CHANGES)
         if walk.turns_on_change or not walk.returns:
             return CHANGES
         result = _joined(walk.returns)
@@ -468,8 +485,11 @@ class _Walk:
             return (0, 0)
         if name in _OF_PROCESSES and not (name == "poll" and (self.receives or call.args or call.keywords)):
             self.asks = True
+            self.processes.add(_dotted(of))
             return _OF_PROCESSES[name]
         on = _dotted(of)
+        if on in self.processes and _asks_with_a_limit(call) and not self.catches_limits:
+            self.raises = self.may_leave = True  # TimeoutExpired, once the limit is over
         if name in _MUTATES and on:
             filled = name in _FILLS and on in self.set_before and isinstance(self.names[on], Many | tuple)
             self._set(on, Many(self._value(call.args[0])) if filled and call.args else CHANGES)

@@ -69,6 +69,10 @@ WAITS = {
         "class Job:\n  def __init__(self): self.procs = start()\n  def wait(self):\n"
         "    while self.alive() > 0: time.sleep(1)\n  def alive(self): return sum(p.is_alive() for p in self.procs)"
     ),
+    "a poll that asks a process": (
+        "while any(j.poll() is None for j in procs): time.sleep(1)\n"
+        "class Job:\n  def poll(self):\n    return self.proc.poll()"
+    ),
     "all have ended": (
         "while not over(procs): time.sleep(1)\ndef over(some):\n  codes = [p.poll() for p in some]\n"
         "  return all(c is not None for c in codes)"
@@ -145,6 +149,27 @@ LEAVES = {
     "its own function by a count": (
         "procs = start()\nwhile on(procs): time.sleep(1)\ndef on(some):\n"
         "  global n\n  n += 1\n  return n < 60 and some[0].poll() is None"
+    ),
+    "its own function, given a clock": (
+        "procs = start()\nwhile True:\n  check(time.time())\n  if not procs[0].poll() is None: break\n"
+        "def check(now):\n  if now > 60: raise TimeoutError"
+    ),
+    "its own function, given a clock by name": (
+        "procs = start()\nwhile on(procs, now=time.time()): time.sleep(1)\n"
+        "def on(some, now): return now < 60 and some[0].poll() is None"
+    ),
+    "a method of another class of the file": (
+        "procs = start()\nwhile procs[0].poll() is None: clock.check()\nclass Clock:\n  def check(self):\n"
+        "    if time.time() > self.end: raise TimeoutError"
+    ),
+    "a poll of its own": (
+        "jobs = start()\nwhile any(j.poll() is None for j in jobs): time.sleep(1)\nclass Job:\n  def poll(self):\n"
+        "    if time.time() > self.end: return 1\n    return self.proc.poll()"
+    ),
+    "what a limit raises": "while p.poll() is None: p.wait(timeout=45)",
+    "a with by a clock": (
+        "while p.poll() is None:\n  with deadline(): time.sleep(1)\ndef deadline():\n"
+        "  if time.time() > end: raise TimeoutError\n  return lock"
     ),
     "its own function by a name": "procs = start()\nwhile on(procs): time.sleep(1)\ndef on(some): return not stop",
     "its own function that may raise": (
