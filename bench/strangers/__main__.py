@@ -240,7 +240,7 @@ def run_case(
     started_at = datetime.fromisoformat(row["started_at"]).timestamp()
     ended_at = started_at + outcome["duration_s"]
     signals = outcome["cleanup"]["signals"]
-    # What ends a wait is often the signal by which the trial is ended: what is over by then only counts.
+    # What ends a wait is often the signal by which the trial is ended: only what was over before that counts.
     began_s, over = stamps(case, folder, until_s=started_at + signals[0][0] if signals else math.inf)
     told_s = ended_at - began_s if began_s is not None else None
     score = scored(case, kind, told_s, began=began_s is not None, over=over)

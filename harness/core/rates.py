@@ -1,8 +1,17 @@
-"""How often something fails, by a few runs: the rate with its interval, and how many passes show that it is gone."""
+"""How often something fails, by a few runs: the rate with its interval, and how many passes show that it is gone.
+
+And whether two sides fail at different rates, or may do so by chance.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.core.cause import CellCount
 
 SURE = 0.95
 
@@ -43,8 +52,28 @@ def rate_at(probability: float, count: int, *, runs: int) -> float:
     return (low + high) / 2
 
 
-def by_chance(bad: int, runs: int, other_bad: int, other_runs: int) -> float:
-    """The probability that a side has at least so many of all failures if both fail equally often (Fisher's exact)."""
-    whole, all_bad = runs + other_runs, bad + other_bad
-    ways = (math.comb(runs, k) * math.comb(other_runs, all_bad - k) for k in range(bad, min(runs, all_bad) + 1))
-    return sum(ways) / math.comb(whole, all_bad)
+def p_value(pairs: Sequence[tuple[CellCount, CellCount]]) -> float:
+    """Exact and one-sided, by pairs (Fisher for one, Mantel and Haenszel's sum for several)."""
+    failures = sum(one.bad for one, _ in pairs)
+    return min(math.fsum(chance for k, chance in failures_by_chance(pairs).items() if k >= failures), 1.0)
+
+
+def failures_by_chance(pairs: Sequence[tuple[CellCount, CellCount]]) -> dict[int, float]:
+    """The probability of each number of failures on the first side if both sides of each pair fail equally often."""
+    sums = {0: 1.0}
+    for one, other in pairs:
+        bad, runs, whole = one.bad + other.bad, one.good + one.bad, one.good + one.bad + other.good + other.bad
+        chances: dict[int, float] = {}
+        for k in range(max(0, bad - (whole - runs)), min(runs, bad) + 1):
+            ways = math.comb(runs, k) * math.comb(whole - runs, bad - k)
+            chances[k] = ways / math.comb(whole, bad)
+        sums = _added(sums, chances)
+    return sums
+
+
+def _added(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+    sums: dict[int, float] = {}
+    for i, a in one.items():
+        for k, b in other.items():
+            sums[i + k] = sums.get(i + k, 0.0) + a * b
+    return sums

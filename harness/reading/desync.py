@@ -43,7 +43,7 @@ class Divergence:
     at fault: those that never came, or that did other than most, or (of two) other than what used to follow;
     ``by_habit`` says that it was the last of these. ``unheard`` are ranks of the group whose recorder did not answer.
     ``Parting.TOGETHER``: every rank handed over the same operation, and it is not over. ``mutual``: those that never
-    came wait in an operation of another group, to which the others never came, so that either may have gone wrong.
+    came wait in another operation, to which the others never came, so that either may have gone wrong.
     ``behind``: the send or recv in which the missing rank waits before the call that completes this one.
     """
 
@@ -89,10 +89,11 @@ def _unpaired(latest: Mapping[int, CollectiveState]) -> list[Divergence]:
     """
     divergences: dict[tuple[int, int], Divergence] = {}
     for rank, state in latest.items():
-        call = next((op for op in state.pending if op.p2p and _PAIR.fullmatch(op.op)), None)
-        if call is None:
+        call = next((op for op in state.pending if op.p2p), None)
+        pair = None if call is None else _PAIR.fullmatch(call.op)
+        if call is None or pair is None:
             continue
-        peer, wanted = _other_side(call, state)
+        peer, wanted = _other_side(pair, dict(state.groups).get(call.group, ()))
         if peer not in latest:
             continue
         theirs = [op for op in latest[peer].pending if op.p2p]
@@ -106,12 +107,9 @@ def _unpaired(latest: Mapping[int, CollectiveState]) -> list[Divergence]:
     return [one for pair, one in divergences.items() if pair not in crossed_over]
 
 
-def _other_side(call: Collective, state: CollectiveState) -> tuple[int, str]:
-    """The rank that a send or recv is for, and the name of the call there that completes it."""
-    pair = _PAIR.fullmatch(call.op)
-    if pair is None:
-        return -1, ""
-    members, number = dict(state.groups).get(call.group, ()), int(pair["other"])
+def _other_side(pair: re.Match[str], members: Sequence[int]) -> tuple[int, str]:
+    """The rank, among the group's ``members``, that a send or recv is for, and the name of the call that answers it."""
+    number = int(pair["other"])
     verb, arrow = ("recv", "<-") if pair["verb"] == "send" else ("send", "->")
     return members[number] if number < len(members) else number, f"{verb} {pair['other']}{arrow}{pair['own']}"
 

@@ -420,15 +420,15 @@ class _Walk:
     def _called(self, call: ast.Call) -> Value:
         name, of = _last(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
         # Within ``poll`` of the program's own, ``self.proc.poll()`` is that of a process.
-        own = () if name in self.inside else self.file.functions.get(name, ())
-        if of is not None and not own:
+        functions = () if name in self.inside else self.file.functions.get(name, ())
+        if of is not None and not functions:
             return self._asked(call, name, of)
         values = [self._value(one) for one in call.args]
         by_name: dict[str, Value] = {}
         for word in call.keywords:
             by_name[word.arg or ""] = self._value(word.value)
-        if own:  # whose method it is, nothing tells: then it is that of the file
-            return self._of_own(name, own, values if of is None else [STEADY, *values], by_name)
+        if functions:  # whose method it is, nothing tells: then it is that of the file
+            return self._of_own(name, functions, values if of is None else [STEADY, *values], by_name)
         if CHANGES in (*values, *by_name.values()):
             return CHANGES
         first = values[0] if values else STEADY

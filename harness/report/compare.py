@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from harness.core.cause import CellCount
 from harness.core.point import assignment
 from harness.core.ports import Block
-from harness.core.rates import SURE, by_chance
+from harness.core.rates import SURE, p_value
 from harness.report.build import Report, build
 from harness.report.findings import Findings
 from harness.report.next_steps import NextStep
@@ -66,8 +67,8 @@ class Pair:
     @property
     def by_chance(self) -> float:
         """The probability of such a difference, or a greater one, if nothing has changed."""
-        sides = sorted((self.before, self.after), key=lambda side: side.bad / len(side), reverse=True)
-        return by_chance(*(number for side in sides for number in (side.bad, len(side))))
+        worse, better = sorted((self.before, self.after), key=lambda side: side.bad / len(side), reverse=True)
+        return p_value([(_counted(worse), _counted(better))])
 
     @property
     def is_one_thing(self) -> bool:
@@ -126,6 +127,10 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
 def _unchanged(changes: Counter[str]) -> str:
     is_nothing_in_common = changes.total() == changes["only before"] + changes["only after"]
     return "Nothing to compare" if is_nothing_in_common else "Nothing changed"
+
+
+def _counted(trials: TrialSet) -> CellCount:
+    return CellCount(cell=trials.first.cell, good=trials.good, bad=trials.bad)
 
 
 def _words(trials: TrialSet) -> list[str]:

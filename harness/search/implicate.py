@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding, AxisVerdict, CellCount
 from harness.core.point import Point, assignment
-from harness.core.rates import at_most
+from harness.core.rates import at_most, failures_by_chance, p_value
 from harness.search.tally import MOST_FALSE
 
 if TYPE_CHECKING:
@@ -75,18 +74,18 @@ class _Contrast:
     @property
     def widest(self) -> tuple[CellCount, CellCount]:
         """The pair that shows most by itself."""
-        return min(self.pairs, key=lambda pair: (_p_value([pair]), -pair[0].bad, -pair[1].good))
+        return min(self.pairs, key=lambda pair: (p_value([pair]), -pair[0].bad, -pair[1].good))
 
     @property
     def least_p(self) -> float:
         """The smallest p that these numbers of trials and failures can give at all."""
-        sums = _sums(self.pairs)
+        sums = failures_by_chance(self.pairs)
         return sums[max(sums)]
 
     @property
     def p(self) -> float:
         """The probability of so many failures on the first side if both values fail equally often in every pair."""
-        return _p_value(self.pairs)
+        return p_value(self.pairs)
 
 
 def _chances(least: Sequence[float]) -> int:
@@ -99,33 +98,6 @@ def _chances(least: Sequence[float]) -> int:
         if bisect_right(ascending, LEVEL / number) <= number:
             return number
     return 1
-
-
-def _p_value(pairs: Sequence[tuple[CellCount, CellCount]]) -> float:
-    """Exact and one-sided, by pairs (Fisher for one, Mantel and Haenszel's sum for several)."""
-    failures = sum(one.bad for one, _ in pairs)
-    return min(math.fsum(chance for k, chance in _sums(pairs).items() if k >= failures), 1.0)
-
-
-def _sums(pairs: Sequence[tuple[CellCount, CellCount]]) -> dict[int, float]:
-    """The probability of each number of failures on the first side if both sides of each pair fail equally often."""
-    sums = {0: 1.0}
-    for one, other in pairs:
-        bad, runs, whole = one.bad + other.bad, one.good + one.bad, one.good + one.bad + other.good + other.bad
-        chances: dict[int, float] = {}
-        for k in range(max(0, bad - (whole - runs)), min(runs, bad) + 1):
-            ways = math.comb(runs, k) * math.comb(whole - runs, bad - k)
-            chances[k] = ways / math.comb(whole, bad)
-        sums = _added(sums, chances)
-    return sums
-
-
-def _added(one: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
-    sums: dict[int, float] = {}
-    for i, a in one.items():
-        for k, b in other.items():
-            sums[i + k] = sums.get(i + k, 0.0) + a * b
-    return sums
 
 
 def _answered(counts: Sequence[CellCount]) -> list[CellCount]:
@@ -238,7 +210,7 @@ def _not_sufficient(factor: Factor, counts: Sequence[CellCount], *, chances: int
         return None
     failures, passes = _all_of(bad)
     others = CellCount(cell=count.cell, good=passes - count.good, bad=failures)
-    if _p_value([(others, count)]) * len(bad) * chances > LEVEL:
+    if p_value([(others, count)]) * len(bad) * chances > LEVEL:
         return None
     because = f"with the bad value, {_at(factor, count)}, a cell {count}; the others with it {others}"
     return AxisVerdict(axis=factor.name, finding=AxisFinding.NOT_SUFFICIENT, because=because, cells=(count,))

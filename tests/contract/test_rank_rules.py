@@ -664,6 +664,22 @@ def test_every_rule_has_evidence_of_its_own():
     assert set(RANK_RULES.names()) | {"desync"} == TABLE.keys() | OF_ONE_PROCESS
 
 
+@pytest.mark.parametrize("odd", [0, 1])
+def test_after_four_limits_it_is_the_rank_in_a_kernel_of_its_own_that_is_named(odd):
+    """The other waits for it, and comes before it where ranks are gone through."""
+    waits, spins = ON_ITS_GPU, Seen((1, "forward"), ON_GPU, **SPINS)
+    seen = [spins if rank == odd else waits for rank in (0, 1)]
+    recorders = [
+        recorded(rank, *USUAL) if rank == odd else recorded(rank, *USUAL, 9, last="started") for rank in (0, 1)
+    ]
+    early = certain(*seen, collectives=tuple(recorders), gpus=BOTH_SPIN)
+    assert classify(early).kind is Kind.UNRESOLVED
+    ranks = tuple(replace(facts, silence_s=60.0) for facts in early.evidence.ranks)
+    late = replace(early, evidence=replace(early.evidence, silence_s=60.0, ranks=ranks))
+    verdict = classify(late)
+    assert (verdict.kind, verdict.cause, verdict.rank) == (Kind.HANG, "gpu-spin", odd)
+
+
 @pytest.mark.parametrize(("rule", "seen", "expected", "rank"), EVERY, ids=IDS)
 def test_what_is_seen_of_ranks_gets_its_verdict_and_its_rank(rule, seen, expected, rank):
     verdict = classify(seen)

@@ -367,8 +367,8 @@ def _in_turn(job: Job, one: Standing) -> str:
     """The process for which ``one`` waits and which waits for it, where no line of the program says so."""
     for pid in sorted(one.depends_on & job.stand.keys()):
         other = job.stand[pid]
-        for chance in other.chances:
-            if one.pid in chance.who and not other.asks:
+        for chance in () if other.asks else other.chances:
+            if one.pid in chance.who:
                 return f"; {_name(other)} waits for it in turn ({chance.how}), and neither comes first"
     return ""
 
@@ -553,7 +553,8 @@ def _patience(case: Case, job: Job, live: dict[int, Chance]) -> Verdict | None:
             alone = all(pid == end.pid for pid, (end, _) in ends.items())
             return _stopped(case, job, one, alone=alone)
     for pid, (one, chance) in ends.items():
-        if job.stand[pid].meeting is None or not job.several or chance.ender is Ender.DEVICE:
+        is_in_a_kernel = one.pid == pid and chance.ender is Ender.DEVICE
+        if job.stand[pid].meeting is None or not job.several or is_in_a_kernel:
             return _outlasted(case, job, pid, one, chance)
     return _never_over(case, job) if watched_out(case) else None
 
