@@ -24,12 +24,25 @@ class GpuProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuActivity:
+    """How busy the units of a GPU were since the look before, each in percent of its peak, whoever used them.
+
+    ``floating`` is the busiest of its floating-point units, tensor cores included; ``memory`` is the traffic of its
+    memory. A kernel that polls a flag computes with whole numbers alone, and few of them.
+    """
+
+    floating: float
+    integer: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
     """One GPU at one moment, by NVML. A number that the driver does not tell is None.
 
     ``utilisation`` is the percentage of time in which some kernel was resident: a rank that waits inside NCCL reads
-    100, so it says nothing about progress. ``memory_utilisation`` and ``power_w`` tell work from waiting. ``xids`` are
-    the driver's fault numbers since the trial began.
+    100, so it says nothing about progress. ``memory_utilisation`` and ``power_w`` tell work from waiting, and better,
+    where the card counts it, ``activity``. ``xids`` are the driver's fault numbers since the trial began.
     """
 
     id: EvidenceId
@@ -43,6 +56,7 @@ class GpuSample:
     power_w: float | None = None
     power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
+    activity: GpuActivity | None = None
     processes: tuple[GpuProcess, ...] = ()
     xids: tuple[int, ...] = ()
 

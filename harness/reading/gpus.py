@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from harness.core.devices import GpuProcess, GpuSample
+    from harness.core.devices import GpuActivity, GpuProcess, GpuSample
     from harness.core.evidence import Evidence, EvidenceId
 
 FULL = 95
@@ -28,7 +28,18 @@ SETTLED_S = 5.0
 
 KERNEL_S = 40.0
 """The same of kernels of the program's own, for which no other rank has to come: one that computes in registers for
-half a minute and one that never ends look the same from outside, and the former has been met."""
+half a minute and one that never ends look the same by use, traffic and power, and the former has been met."""
+
+POLLS_S = 12.0
+"""The same where the card counts what its units do, and it is what a kernel does that polls a flag."""
+
+POLLS_FLOATING, POLLS_MEMORY, POLLS_INTEGER = 0.02, 0.003, 10.0
+"""Percent of the peak of floating-point units, memory and whole-number units up to which kernels may only poll. On an
+H200: 1 to 528 programs that poll 0, 0 and 0.003 to 1.9; one program that computes 0.1 and 0; one that follows pointers
+through a gigabyte 0, 0.005 and 0.006; a hash in all registers 0, 0 and 86."""
+
+WORKS_FLOATING, WORKS_INTEGER = 2.0, 20.0
+"""Percent from which a card is at work, whatever it draws."""
 
 IDLE = 30
 """Percent of utilisation below which a GPU waits for its host; a token loop on an H200 reads 0 to 24."""
@@ -81,8 +92,14 @@ class GpuView:
         return replace(self, samples=self.samples[begin:])
 
     @property
+    def only_polls(self) -> bool:
+        """Whether the card counts what its units do, and between its samples they did no more than ask for a flag."""
+        activities = [sample.activity for sample in self.samples[1:]]
+        return bool(activities) and all(map(_polls, activities))
+
+    @property
     def _is_full_and_rests(self) -> bool:
-        if not self.utilisations or not self._traffic or min(self.utilisations) < FULL:
+        if not self.utilisations or not self._traffic or min(self.utilisations) < FULL or self._computes:
             return False
         return max(self._traffic) <= NO_TRAFFIC and max(self._power_shares, default=0.0) <= LOW_POWER
 
@@ -91,7 +108,11 @@ class GpuView:
         """Whether something is computed: it moves memory, draws power, or is busy now and idle then."""
         partly = any(0 < percent < FULL for percent in self.utilisations)
         moves_memory = max(self._traffic, default=0) > NO_TRAFFIC
-        return partly or moves_memory or max(self._power_shares, default=0.0) > LOW_POWER
+        return partly or moves_memory or self._computes or max(self._power_shares, default=0.0) > LOW_POWER
+
+    @property
+    def _computes(self) -> bool:
+        return any(sample.activity is not None and _works(sample.activity) for sample in self.samples)
 
     @property
     def _traffic(self) -> list[int]:
@@ -162,6 +183,9 @@ class GpuView:
         if last.power_w is not None:
             limit = f" of {last.power_limit_w:.0f}" if last.power_limit_w else ""
             parts.append(f"{_span(s.power_w for s in self.samples)}{limit} W")
+        if last.activity is not None:
+            units = last.activity
+            parts.append(f"floating point {units.floating:.1f} % and whole numbers {units.integer:.1f} % of the peak")
         return ", ".join(parts)
 
 
@@ -184,14 +208,29 @@ class Gpus:
             own |= self._of_pid.get(pid, set())
         views: list[GpuView] = []
         for index in sorted(own if self._of_pid else self._samples):
-            samples = tuple(sample for sample in self._samples[index] if sample.t_s > since_s)
-            views += [GpuView(index=index, samples=samples, pids=processes)] if samples else []
+            samples = [sample for sample in self._samples[index] if sample.t_s > since_s]
+            if samples:
+                samples[0] = replace(samples[0], activity=None)  # of the time before
+                views.append(GpuView(index=index, samples=tuple(samples), pids=processes))
         return tuple(views)
 
 
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
     """The GPUs of these processes, as :meth:`Gpus.of` has them."""
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
+
+
+def _polls(activity: GpuActivity | None) -> bool:
+    return (
+        activity is not None
+        and activity.floating <= POLLS_FLOATING
+        and activity.memory <= POLLS_MEMORY
+        and activity.integer <= POLLS_INTEGER
+    )
+
+
+def _works(activity: GpuActivity) -> bool:
+    return activity.floating >= WORKS_FLOATING or activity.integer >= WORKS_INTEGER
 
 
 def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.classify.engine import classify
 from harness.classify.signs import gpus_of
+from harness.core.devices import GpuActivity
 from harness.core.verdict import Case, Kind
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import score
@@ -75,6 +76,39 @@ def test_a_spinning_kernel_is_told_from_the_rank_that_waits_for_it():
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_given_more_than_the_seconds_for_which_these_were_recorded(name):
     assert classify(EARLY[name]).kind is Kind.UNRESOLVED
+
+
+POLLS = GpuActivity(floating=0.0, integer=1.9, memory=0.0)
+"""What an H200 counts of 528 programs that poll one flag."""
+
+
+def doing(case: Case, activity: GpuActivity, *, seconds: float) -> Case:
+    """The same with what the units of its cards did, over so many seconds."""
+    began_s = case.evidence.processes[0].t_s
+    times = [gpu.t_s for gpu in case.evidence.gpus if gpu.utilisation == 100]
+    stretch = seconds / (times[-1] - times[0])
+    gpus = tuple(
+        replace(gpu, t_s=began_s + stretch * (gpu.t_s - began_s), activity=activity) for gpu in case.evidence.gpus
+    )
+    return replace(case, evidence=replace(case.evidence, gpus=gpus))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    ("activity", "seconds", "kind"),
+    [
+        (POLLS, 13, Kind.HANG),
+        (POLLS, 11, Kind.UNRESOLVED),
+        (replace(POLLS, floating=0.1), 30, Kind.UNRESOLVED),  # one program that computes
+        (replace(POLLS, floating=0.1), 42, Kind.HANG),
+        (replace(POLLS, memory=0.005), 30, Kind.UNRESOLVED),  # one that follows pointers
+        (replace(POLLS, floating=12.0), 300, Kind.UNRESOLVED),  # a card that computes, whatever it draws
+        (replace(POLLS, integer=86.0), 300, Kind.UNRESOLVED),
+    ],
+    ids=["polls", "too short", "computes alone", "and does so for long", "pointers", "floats", "hashes"],
+)
+def test_a_kernel_that_only_polls_is_given_less_and_one_that_computes_all_it_wants(name, activity, seconds, kind):
+    assert classify(doing(EARLY[name], activity, seconds=seconds)).kind is kind
 
 
 def test_nccls_own_count_stands_beside_the_recorders():

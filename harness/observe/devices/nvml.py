@@ -7,9 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.core.devices import GpuProcess, GpuSample
+from harness.core.devices import GpuActivity, GpuProcess, GpuSample
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample
+from harness.observe.devices.activity import Activity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ class Nvml:
         self._limit_s, self._proc = limit_s, proc
         self._has_driver = any(path.exists() for path in DRIVER) if driver is None else driver
         self._handles: list[Any] = []
+        self._activities: dict[int, Activity | None] = {}
         self._events: Any = None
         self._xids: dict[int, list[int]] = {}
         self._why = ""
@@ -137,9 +139,21 @@ class Nvml:
             power_w=None if power is None else power / 1000,
             power_limit_w=None if limit is None else limit / 1000,
             sm_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            activity=self._activity(index),
             processes=self._processes(handle, job),
             xids=tuple(self._xids.get(index, ())),
         )
+
+    def _activity(self, index: int) -> GpuActivity | None:
+        """What the units of a card did since the last look; who does not count them is asked once."""
+        try:
+            if index not in self._activities:
+                self._activities[index] = Activity(self._library, self._handles[index])
+            activity = self._activities[index]
+            return None if activity is None else activity.since_the_last()
+        except (AttributeError, self._library.NVMLError):
+            self._activities[index] = None
+            return None
 
     def _processes(self, handle: Any, job: WatchedJob) -> tuple[GpuProcess, ...]:
         nvml = self._library

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_clock import FakeClock
-from harness.core.devices import CollectiveState, GpuSample, RasReport
+from harness.core.devices import CollectiveState, GpuActivity, GpuSample, RasReport
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample, WatchedJob
 from harness.observe.devices.devices import Devices
@@ -466,6 +466,66 @@ def test_a_gpu_is_sampled_with_whose_processes_are_on_it(tmp_path):
     assert (gpu.index, gpu.name, gpu.utilisation, gpu.memory_utilisation) == (1, "NVIDIA H200", 100, 0)
     assert (gpu.power_w, gpu.power_limit_w, gpu.sm_clock_mhz) == (122.72, None, 1980)
     assert [(p.pid, p.ours, p.sm_percent) for p in gpu.processes] == [(4711, True, 99), (77, False, 99), (88, None, 99)]
+
+
+class Counting(Library):
+    """Counts what units do, as an H200 did for a kernel of one program that polls; ``percent`` by NVML's numbers."""
+
+    NVML_GPM_METRICS_GET_VERSION = 1
+
+    def __init__(self, **percent: float) -> None:
+        super().__init__(processes={1: [4711]})
+        self.percent = {4: 0.003, 5: 0.764, 10: 0.0, 11: 0.0, 12: 0.0, 13: 0.0} | {
+            int(k[1:]): v for k, v in percent.items()
+        }
+        self.open_samples, self.code, self.supported = 0, 0, 1
+
+    def nvmlGpmQueryDeviceSupport(self, handle):
+        return SimpleNamespace(isSupportedDevice=self.supported)
+
+    def nvmlGpmSampleAlloc(self):
+        self.open_samples += 1
+        return object()
+
+    def nvmlGpmSampleGet(self, handle, sample):
+        pass
+
+    def nvmlGpmSampleFree(self, sample):
+        self.open_samples -= 1
+
+    def c_nvmlGpmMetricsGet_t(self):
+        return SimpleNamespace(metrics=[SimpleNamespace(value=0.0, nvmlReturn=0, metricId=0) for _ in range(20)])
+
+    def nvmlGpmMetricsGet(self, question):
+        for metric in question.metrics[: question.numMetrics]:
+            metric.value, metric.nvmlReturn = self.percent[metric.metricId], self.code
+
+
+def activities(library: Library) -> list[GpuActivity | None]:
+    nvml = Nvml(library=library, driver=True)
+    return [gpu.activity for _ in range(3) for gpu in nvml.see(job()).gpus]
+
+
+def test_what_the_units_of_a_card_did_is_counted_from_look_to_look():
+    library = Counting()
+    polls = GpuActivity(floating=0.0, integer=0.003, memory=0.0)
+    assert activities(library) == [None, polls, polls]
+    assert library.open_samples == 2, "one for each of the two cards of the machine"
+
+
+@pytest.mark.parametrize(("unit", "percent"), [("u5", 14.0), ("u11", 3.0), ("u12", 40.0), ("u13", 9.0)])
+def test_the_busiest_unit_for_floating_point_numbers_counts(unit, percent):
+    assert activities(Counting(**{unit: percent}))[1:] == [GpuActivity(floating=percent, integer=0.003, memory=0.0)] * 2
+
+
+@pytest.mark.parametrize("fault", ["no counter", "no support", "no such function"])
+def test_a_card_that_does_not_count_says_nothing_of_its_units(fault):
+    library = Library(processes={1: [4711]}) if fault == "no such function" else Counting()
+    if fault == "no counter":
+        library.code = 3
+    elif fault == "no support":
+        library.supported = 0
+    assert activities(library) == [None] * 3
 
 
 def test_all_gpus_are_sampled_while_the_trial_is_on_none():
