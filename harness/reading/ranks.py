@@ -162,7 +162,8 @@ def _everybody(world: int) -> frozenset[int]:
 
 def _alone(one: Standing, gpus: Gpus) -> Standing:
     """The standing of a process that trains alone, with its wait for its GPU put in place of the core that it burns."""
-    if one.meeting is None or one.meeting.kind != "gpu" or one.motion is None:
+    at_the_gpu = one.meeting is not None and one.meeting.kind == "gpu"
+    if one.motion is None or not (at_the_gpu or (one.is_behind_a_gpu and not one.may_act_by_a_thread)):
         return one
     return replace(one, chances=_in_its_own_kernels(one, gpus))
 
@@ -268,6 +269,8 @@ class _Relations:
         if meeting is None and one.is_behind_a_gpu and self._gpu_waits_for_ranks(one, rank):
             come = self._come("its thread at the GPU waits for other ranks", one)
             return replace(one, chances=(come,), helps=tuple(help for help in one.helps if not help.moves))
+        if meeting is None and one.is_behind_a_gpu and not one.may_act_by_a_thread:
+            return replace(one, chances=_in_its_own_kernels(one, self._gpus))
         if meeting is None or not self._waits_there(one, rank):
             return one
         if self._job.circle or any(split.differs and rank in split.members for split in self._splits):

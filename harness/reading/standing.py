@@ -35,6 +35,7 @@ from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import (
     ASLEEP,
     POLL_SHARE,
+    REPORTS,
     SAMPLES,
     Motion,
     actors_of,
@@ -266,17 +267,26 @@ class Standing:
 
     @property
     def is_behind_a_gpu(self) -> bool:
-        """Whether its main thread sleeps in a lock of its process, and all that moves spins in a wait for the GPU."""
+        """Whether its main thread sleeps in a lock of its process, others wait for the GPU, and nothing else moves.
+
+        Whoever waits for a GPU spins, or sleeps, as its event was made.
+        """
         if self.motion is None or self.state is None or self.wait is None or self.state.timed is not False:
             return False
         native = native_samples(self.samples)
         if Ender.PROCESS not in self.wait.enders or not native or self.state.tid in _ever_woken(self.looks):
             return False
-        spins = frozenset[int].intersection(*map(_at_the_gpu, native))
+        waiting = frozenset[int].intersection(*map(_at_the_gpu, native))
         busy: set[int] = set()
         for window in self.motion.windows:
             busy.update(tid for tid, seconds in window.cpu_by_thread if seconds > POLL_SHARE * window.seconds)
-        return bool(busy) and busy <= spins
+        return bool(waiting) and busy <= waiting
+
+    @property
+    def threads_at_the_gpu(self) -> frozenset[int]:
+        """Its threads that wait for the GPU in the last native sample; to the kernel some of them wait for a lock."""
+        native = native_samples(self.samples)
+        return _at_the_gpu(native[-1]) if native else frozenset()
 
     @property
     def may_act_by_a_thread(self) -> bool:
@@ -446,6 +456,19 @@ def _without(onlookers: frozenset[int], one: Standing) -> Standing:
     return replace(one, chances=less(one.chances), helps=less(one.helps))
 
 
+def _without_reports(looks: Sequence[ProcessState], samples: Sequence[StackSample]) -> tuple[StackSample, ...]:
+    """The samples less the threads that write what we asked for: they run Python, import packages, act on nothing."""
+    reports: set[int] = set()
+    for look in looks:
+        reports.update(thread.tid for thread in look.threads if thread.name == REPORTS)
+    if not reports:
+        return tuple(samples)
+    return tuple(
+        replace(sample, threads=tuple(thread for thread in sample.threads if thread.tid not in reports))
+        for sample in samples
+    )
+
+
 def standing(
     looks: Sequence[ProcessState],
     samples: Sequence[StackSample],
@@ -455,6 +478,7 @@ def standing(
 ) -> Standing:
     """One process by its own looks and samples; ``job_pids`` are the PIDs of the job, ``children`` its own children."""
     last = looks[-1]
+    samples = _without_reports(looks, samples)
     dumps_s = dump_times(samples)
     latest = tuple(samples)
     if len(dumps_s) >= SAMPLES:
@@ -567,8 +591,12 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
     only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread))
     sees_threads = len(moved.threads) == 1 or any(len(sample.threads) > 1 for sample in samples)
     nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
+    at_the_gpu = one.threads_at_the_gpu
     for other in moved.looks[-1].threads:
         if other.tid == state.tid or other.tid in nobody or is_ticker(other):
+            continue
+        if other.tid in at_the_gpu:
+            yield Chance(how=f"thread {other.tid} waits for the GPU", ender=Ender.DEVICE)
             continue
         counts = other.tid not in moved.background
         waits_inside = (wait := wait_of(other)) is not None and not wait.outside
@@ -612,11 +640,14 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
         return
     nobody = {one.state.tid, *_sleep_for_nobody(one.samples), *one.background}
     asking = _threads_that_ask(one) if children else frozenset[int]()
+    at_the_gpu = one.threads_at_the_gpu
     for other in one.motion.looks[-1].threads:
         if other.tid in nobody or is_ticker(other) or other.state in "Tt":
             continue
         if other.tid in asking:
             yield Chance(how="asks processes of its own again and again", who=children, any_thread=True)
+        elif other.tid in at_the_gpu:
+            yield Chance(how=f"thread {other.tid} waits for the GPU", ender=Ender.DEVICE)
         else:
             yield from _chances_of(other, pid=one.pid, job_pids=job_pids)
 

@@ -74,6 +74,10 @@ TICKERS = (
 """Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
 program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
 
+REPORTS = "pt_nccl_heartbt"
+"""Name of torch's threads that write a flight recorder. They do so because we ask, for half a minute beside a loop that
+keeps the interpreter's lock, and read files and touch new memory meanwhile."""
+
 OF_A_GPU = ("pt_nccl", "cuda")
 """Beginnings of the names of threads that a process has whose messages a GPU may carry."""
 
@@ -274,6 +278,21 @@ class Motion:
     def data_still(self) -> bool:
         """The same, but for the few bytes by which threads beside the program's own keep its connections alive."""
         return self._memory_still and self.io_bytes <= KEEPS_ALIVE_BYTES_PER_S * self.seconds
+
+    def rests_beside(self, tid: int) -> bool:
+        """Whether nothing of it moves but thread ``tid``, which computes, and threads that write what we asked for."""
+        if self.data_still:
+            return True
+        before, last = self.looks[0].thread, self.looks[-1]
+        wrote = False
+        for thread in last.threads:
+            since_s = before[thread.tid].cpu_s if thread.tid in before else 0.0
+            if thread.tid == tid or thread.cpu_s - since_s <= BUSY_SHARE * self.seconds:
+                continue
+            if thread.name != REPORTS:
+                return False
+            wrote = True
+        return wrote
 
     @property
     def background_woke(self) -> bool:

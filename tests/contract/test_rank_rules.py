@@ -1311,3 +1311,51 @@ def test_the_failure_of_a_rank_is_doubted_after_a_stop_of_that_very_rank(stopped
     assert (verdict.kind, verdict.rank, verdict.confidence) == (Kind.CRASH, 0, confidence)
     doubt = "process 100 had been stopped by us for 200 ms, 0.5 s before" in verdict.because
     assert doubt is (confidence is Confidence.MEDIUM)
+
+
+def beside_rank_1(seen: Case, stack: ThreadStack, *, name: str, cpu_share: float, moves: int) -> Case:
+    """With another thread in rank 1, by which it touches ``moves`` new pages and reads as much at each look."""
+    processes: list[ProcessState] = []
+    for n, look in enumerate(seen.evidence.processes):
+        if look.rank == 1:
+            thread = replace(look.threads[0], tid=950, name=name, state="S", wchan="futex_do_wait", timed=False)
+            thread = replace(thread, cpu_s=1.0 + cpu_share * look.t_s)
+            moved = {"minor_faults": 7 + moves * n, "read_bytes": 5 + 1000 * moves * n}
+            look = replace(look, threads=(*look.threads, thread), **moved)
+        processes.append(look)
+    stacks_of_1 = (replace(s, threads=(*s.threads, stack)) if s.rank == 1 else s for s in seen.evidence.stacks)
+    return replace(seen, evidence=replace(seen.evidence, processes=tuple(processes), stacks=tuple(stacks_of_1)))
+
+
+IMPORTS = ThreadStack(tid=950, name="", frames=(python("get_code", "<frozen importlib._bootstrap_external>", 1129),))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("pt_nccl_heartbt", Kind.HANG), ("python", Kind.UNRESOLVED)], ids=["a recorder", "another"]
+)
+def test_a_loop_is_without_an_end_whatever_moves_because_we_asked_for_a_recorder(name, kind):
+    """NCCL's recorder wants the lock that the loop keeps, and imports packages for half a minute to write its file."""
+    loops = Seen((1, "data"), LOOP, **AT_WORK, loops=endless())
+    moved = beside_rank_1(certain(IN_BARRIER, loops), IMPORTS, name=name, cpu_share=0.3, moves=400)
+    verdict = classify(moved)
+    assert verdict.kind is kind
+    assert verdict.rank == 1
+
+
+AT_THE_GPU = ThreadStack(
+    tid=950,
+    name="teacher",
+    frames=(native("cuEventSynchronize", "/usr/lib/libcuda.so.580"), python("answer", "/src/t.py", 50)),
+)
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind"),
+    [(AT_THE_GPU, Kind.UNRESOLVED), (replace(AT_THE_GPU, frames=LOCK), Kind.HANG)],
+    ids=["at the GPU", "in another lock"],
+)
+def test_who_waits_for_a_thread_that_sleeps_until_its_gpu_is_done_waits_for_the_gpu(stack, kind):
+    """An event made with ``blocking=True`` lets its thread sleep in a lock: to the kernel nothing can end that."""
+    behind = certain(ON_ITS_GPU, Seen((1, "forward"), LOCK))
+    behind = beside_rank_1(behind, stack, name="python", cpu_share=0.0, moves=0)
+    assert classify(behind).kind is kind

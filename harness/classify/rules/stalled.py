@@ -180,7 +180,7 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
     moved = one.motion
     if one.state is not None and one.state.timed:
         return _sleeps_for_ever(one, one.state.tid)
-    if moved is None or moved.busiest == 0 or not moved.data_still or moved.still:
+    if moved is None or moved.busiest == 0 or not moved.rests_beside(moved.busiest) or moved.still:
         return None
     if one.may_be_interrupted:
         return None

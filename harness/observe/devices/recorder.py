@@ -34,6 +34,12 @@ ANSWER_LIMIT_S = 2.0
 PIPE_LIMIT_S = 6.0
 """How long NCCL's recorder may take to write its file, all ranks together; measured on two H200: up to 4 s."""
 
+LATE_LIMIT_S = 0.5
+"""How long those are waited for that were asked before and have not answered."""
+
+OTHERS_S = 2.0
+"""How long the others may take once a rank has answered: all were asked at once and have about as much to write."""
+
 HANDLERS = ("dump_nccl_trace_pickle", "dump_nccl_trace_json", "fr_trace_json")
 """What the server may offer, the most telling first: only the pickle has the program's own lines."""
 
@@ -41,13 +47,14 @@ _LOOK_EVERY_S = 0.05
 
 
 class FlightRecorder:
-    """Asks once, before the trial is ended. Only trials of several ranks have anything to say."""
+    """Asks in every round of a silence. Only trials of several ranks have anything to say."""
 
     name = "flight-recorder"
     repeated = False
 
     def __init__(self, *, clock: Clock | None = None, proc: Proc | None = None) -> None:
         self._clock, self._proc = clock or WallClock(), proc or Proc()
+        self._unanswered: dict[int, int] = {}
 
     def see(self, job: WatchedJob) -> DeviceSample:
         """The last operations of every rank that answers, and why the others did not."""
@@ -84,17 +91,25 @@ class FlightRecorder:
         return "" if state else "it is gone"
 
     def _by_pipe(self, job: WatchedJob, ranks: list[int], reasons: dict[int, str]) -> dict[int, CollectiveState]:
-        """Wake the recorders of ``ranks`` and wait for their files, all together."""
-        waiting: dict[int, int] = {}
+        """Wake the recorders of ``ranks`` and wait for their files, all together.
+
+        A rank that has not answered yet is not asked again: a recorder needs the interpreter's lock for its lines, gets
+        little of it beside a loop that computes, and would begin anew for each question.
+        """
+        waiting = {rank: self._unanswered.pop(rank) for rank in ranks if rank in self._unanswered}
+        limit_s = LATE_LIMIT_S
         for rank in ranks:
+            if rank in waiting:
+                continue
             try:
-                waiting[rank] = _written_ns(layout.recorder(job.trial_dir, rank))
+                before = _written_ns(layout.recorder(job.trial_dir, rank))
                 _poke(layout.recorder_pipe(job.trial_dir, rank))
             except OSError as error:
-                del waiting[rank]
                 reasons[rank] += f", and no pipe to ask through ({_short(error)})"
+            else:
+                waiting[rank], limit_s = before, PIPE_LIMIT_S
         states: dict[int, CollectiveState] = {}
-        until = self._clock.now() + PIPE_LIMIT_S
+        until = self._clock.now() + limit_s
         while waiting and self._clock.now() < until:
             self._clock.sleep(_LOOK_EVERY_S)
             for rank, before in tuple(waiting.items()):
@@ -107,8 +122,10 @@ class FlightRecorder:
                     reasons[rank] = f"its record cannot be read: {error}"
                 else:
                     del waiting[rank]
+                    until = min(until, self._clock.now() + OTHERS_S)
         for rank in waiting:
-            reasons[rank] += f"; asked through its pipe, it wrote nothing within {PIPE_LIMIT_S:g} s"
+            reasons[rank] += "; asked through its pipe, it has written nothing yet"
+        self._unanswered |= waiting
         return states
 
 

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 DUMP_LIMIT_S = 10.0
 EXTENSIONS = 2
-"""Times that a dumper gets its limit once more, by halves, while it uses CPU: one that is stuck uses none."""
+"""Times that a dumper gets its limit once more, by halves, while it uses CPU: one that is stuck uses none.
+
+None that has used the limit in CPU time: pystack has been seen to compute for ever on a process that was importing, and
+nobody looks at the trial meanwhile.
+"""
 
 NICE = -10
 """A dumper's priority where this user may set it: what it looks at may be stopped for as long as it computes."""
@@ -279,7 +283,7 @@ def _answer(dumper: subprocess.Popen[bytes], *, proc: Proc, limit_s: float) -> t
             return dumper.communicate(timeout=limit_s / 2), half * limit_s / 2
         except subprocess.TimeoutExpired:
             before_s, used_s = used_s, proc.cpu_s(dumper.pid)
-            if half > 1 and used_s <= before_s:
+            if (half > 1 and used_s <= before_s) or used_s >= limit_s:
                 return None, half * limit_s / 2
     return None, (EXTENSIONS + 1) * limit_s
 

@@ -377,8 +377,54 @@ def test_a_recorder_that_takes_its_time_is_not_waited_for_for_ever(tmp_path):
     began_s = clock.now()
     seen = FlightRecorder(proc=States(pid10="S"), clock=clock).see(job(tmp_path, ranks={0: 10}, world=2))
     os.close(reader)
-    assert "wrote nothing within 6 s" in seen.failures[0].reason
+    assert "it has written nothing yet" in seen.failures[0].reason
     assert 6.0 <= clock.now() - began_s < 7.0
+
+
+@contextmanager
+def listening(*pipes: Path) -> Iterator[list[int]]:
+    """Somebody who reads at the other end of each pipe, as NCCL's threads do."""
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    readers = [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in pipes]
+    yield readers
+    for reader in readers:
+        os.close(reader)
+
+
+def test_a_recorder_that_has_not_answered_is_not_asked_again_and_heard_when_it_does(tmp_path):
+    """Each question is another thread that wants the lock which a loop in Python keeps."""
+    clock, ranks = FakeClock(), {0: 10}
+    recorder = FlightRecorder(proc=States(pid10="R"), clock=clock)
+    with listening(layout.recorder_pipe(tmp_path, 0)) as (reader,):
+        recorder.see(job(tmp_path, ranks=ranks, world=2))
+        began_s = clock.now()
+        again = recorder.see(job(tmp_path, ranks=ranks, world=2))
+        assert clock.now() - began_s < 1.0
+        assert "it has written nothing yet" in again.failures[0].reason
+        assert os.read(reader, 99) == b"1\n"
+        layout.recorder(tmp_path, 0).write_bytes((RECORDED / "straggler" / "flight_recorder_0").read_bytes())
+        assert [s.rank for s in recorder.see(job(tmp_path, ranks=ranks, world=2)).collectives] == [0]
+        recorder.see(job(tmp_path, ranks=ranks, world=2))
+        assert os.read(reader, 99) == b"1\n", "it has answered, and is asked anew"
+
+
+def test_once_a_rank_has_answered_the_others_are_not_waited_for_to_the_end(tmp_path):
+    """All were asked at once, and have about as much to write."""
+
+    class Answers(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            layout.recorder(tmp_path, 0).write_bytes(written)
+
+    written, clock = (RECORDED / "straggler" / "flight_recorder_0").read_bytes(), Answers()
+    began_s = clock.now()
+    with listening(layout.recorder_pipe(tmp_path, 0), layout.recorder_pipe(tmp_path, 1)):
+        recorder = FlightRecorder(proc=States(pid10="S", pid11="R"), clock=clock)
+        seen = recorder.see(job(tmp_path, ranks={0: 10, 1: 11}, world=2))
+    assert [s.rank for s in seen.collectives] == [0]
+    assert seen.failures[0].reason.startswith("rank 1: ")
+    assert 2.0 <= clock.now() - began_s < 3.0
 
 
 def test_a_trial_of_one_process_has_no_flight_recorder_to_ask():

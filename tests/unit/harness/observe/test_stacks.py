@@ -288,10 +288,18 @@ def test_dumper_that_gets_on_is_given_three_times_as_long_as_one_that_is_stuck(t
         [waits], pid=child, proc=Working(0.1, 0.2, 0.3, then=lambda: gate.write_text("here\n")), limit_s=0.5
     )
     assert slow.text == "here\n"
-    stuck = run_dumper([waits], pid=child, proc=Working(0.1, 0.1), limit_s=0.02)
-    assert "no answer within 0.02 s (process state S; the dumper used 0.1 s of CPU)" in stuck.failure
-    endless = run_dumper([waits], pid=child, proc=Working(*range(1, 99)), limit_s=0.02)
-    assert "no answer within 0.06 s" in endless.failure
+    stuck = run_dumper([waits], pid=child, proc=Working(0.1, 0.1), limit_s=0.12)
+    assert "no answer within 0.12 s (process state S; the dumper used 0.1 s of CPU)" in stuck.failure
+    busy = run_dumper([waits], pid=child, proc=Working(*(n / 1000 for n in range(1, 99))), limit_s=0.02)
+    assert "no answer within 0.06 s" in busy.failure
+
+
+def test_a_dumper_that_computes_without_an_end_is_given_up_by_the_cpu_time_that_it_used(tool, child, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    endless = run_dumper([tool(f"read line < {gate}")], pid=child, proc=Working(0.05, 0.2, 0.3), limit_s=0.2)
+    assert endless.failure.startswith("no answer within 0.2 s (process state ")
+    assert "the dumper used 0.3 s of CPU" in endless.failure
 
 
 class Working(Proc):
