@@ -118,7 +118,7 @@ def _of_command(pid: int) -> str:
 def _source(path: str) -> str:
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a name with a null byte is nobody's
         return ""
     return _text(path, status.st_mtime_ns, status.st_size) if status.st_size <= MAX_SOURCE_BYTES else ""
 

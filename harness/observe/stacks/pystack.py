@@ -1,15 +1,22 @@
-"""Stacks by pystack: native frames in a third of py-spy's time, and if asked, threads that never ran Python."""
+"""Stacks by pystack: native frames in a third of py-spy's time, and if asked, threads that never ran Python.
+
+Of names beyond ASCII it prints nothing but null bytes, or leaves their whole frame out, so that a caller's line looks
+like the one that waits: such a dump is no answer, and py-spy is asked.
+"""
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from harness.observe.stacks.dumper import Dumper, run_by, run_dumper
 from harness.observe.stacks.parse import parse_pystack
+from harness.observe.stacks.pyspy import sources
 
 if TYPE_CHECKING:
-    from harness.core.evidence import ThreadStack
+    from harness.core.evidence import StackSample, ThreadStack
     from harness.observe.stacks.dumper import Dump
 
 NOT_MERGED = "Unable to merge native stack"
@@ -44,3 +51,25 @@ class PyStack(Dumper):
     def read(self, text: str) -> tuple[ThreadStack, ...]:
         """The threads in its text."""
         return parse_pystack(text)
+
+    def beside(self, sample: StackSample, dump: Dump) -> StackSample:
+        """``sample`` as it is; ValueError where names of its frames, or of their variables, cannot be read."""
+        if "\0" in dump.text or any(map(_has_names_beyond_ascii, sources(sample).values())):
+            raise ValueError("it cannot read names that are not ASCII, of which this program has some")
+        return sample
+
+
+@lru_cache(maxsize=64)
+def _has_names_beyond_ascii(text: str) -> bool:
+    """Whether a source has functions or variables with such names; in words and comments they do no harm."""
+    if text.isascii():
+        return False
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in ast.walk(tree):
+        name = getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", None)
+        if isinstance(name, str) and not name.isascii():
+            return True
+    return False

@@ -263,6 +263,62 @@ def test_dumper_that_prints_nonsense_is_a_failure(tool, child, tmp_path):
     assert "unreadable output" in sample(PyStack(tool=tool("echo hello")), child, tmp_path).reason
 
 
+WAITS_IN = """\
+import threading
+
+
+def {function}({argument}):
+    lock = threading.Lock()
+    lock.acquire()
+    print(flush=True)
+    lock.acquire()
+
+
+{function}(1)  # {comment}
+"""
+LOCKS = {"function": "take", "argument": "name", "comment": "plain", "file": "locks.py"}
+
+
+@contextmanager
+def stuck_in(folder, *, file, **words):
+    path = folder / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(WAITS_IN.format(**words))
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE) as child:
+        try:
+            child.stdout.readline()
+            while "futex" not in Path(f"/proc/{child.pid}/wchan").read_text():
+                os.sched_yield()
+            yield child.pid
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "is_read"),
+    [
+        ({"comment": "größe"}, True),
+        ({"function": "größe_warten"}, False),
+        ({"function": "größe_warten", "argument": "länge"}, False),
+        ({"file": "größe/locks.py"}, False),
+    ],
+    ids=["in a comment", "a function", "and its argument", "a folder"],
+)
+def test_a_dump_whose_names_pystack_cannot_read_is_none_and_py_spys_is_taken(words, is_read, tmp_path):
+    """It leaves the frame out, and the caller's line would be named."""
+    words = LOCKS | words
+    with stuck_in(tmp_path, **words) as pid:
+        alone = sample(PyStack(), pid, tmp_path, native=True)
+        both, _ = sample_all((PySpy(), PyStack()), pid=pid, rank=0, t_s=1.0, native=True, number=1, trial_dir=tmp_path)
+    assert isinstance(alone, StackSample) is is_read
+    assert is_read or "names that are not ASCII" in alone.reason
+    (main,) = (thread for thread in both.threads if thread.tid == pid)
+    innermost = next(frame for frame in main.frames if not frame.native)
+    assert (innermost.function, innermost.line) == (words["function"], 8)
+    assert innermost.file.endswith(words["file"])
+    assert both.native
+
+
 def test_dumper_that_cannot_be_started_is_a_failure(child, tmp_path):
     (tmp_path / "dumper").write_text("no program")
     assert "cannot be started" in sample(PySpy(tool=str(tmp_path / "dumper")), child, tmp_path).reason
