@@ -12,7 +12,7 @@ from harness.observe.ends import End
 from harness.observe.job import read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
-from harness.reading.waits import CPU_LIMIT, LISTENS, OURS, TIMER, sleeps
+from harness.reading.waits import CPU_LIMIT, LISTENS, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,19 @@ _TELLING = (
     signal.SIGCHLD, signal.SIGIO, *sorted({*range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}.difference(OURS)),
 )  # fmt: skip
 """Signals that a timer of the process's own, a child that ends, or another program may send to let it go on."""
+
+
+_AT_ANY_END = frozenset(
+    {signal.SIGALRM, signal.SIGHUP, signal.SIGTERM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGXFSZ}
+)
+"""Who handles all of these tidies up at whatever ends it: bash with a trap for EXIT, sort for its files."""
+
+_SHELLS = frozenset({"bash", "dash", "sh", "ksh", "zsh"})
+_WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid"})
+_TRAPS = re.compile(
+    r"\btrap\b[^\n]*\b((SIG)?(ALRM|USR1|USR2|HUP|IO|POLL|VTALRM|PROF|RTM\w+)|1|10|12|14|26|27|29|3[4-9])\b"
+)
+_READS_ANOTHER = re.compile(r"^\s*(source|\.)\s", re.MULTILINE)
 
 
 def _name(number: int) -> str:
@@ -68,7 +81,10 @@ class Proc(Files):
             thread = self._thread(pid, tid, ends)
             if thread is not None:
                 threads.append(thread)
-        counters, handled = self.fields(f"{pid}/io"), self.signals(f"{pid}", "SigCgt")
+        counters = self.fields(f"{pid}/io")
+        handled = self.signals(f"{pid}", "SigCgt")
+        if handled >= _AT_ANY_END and len(threads) == 1 and self._only_tidies_up(pid):
+            handled -= OF_TIMERS | OF_PROGRAMS
         return ProcessState(
             id=id,
             t_s=t_s,
@@ -87,6 +103,30 @@ class Proc(Files):
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
+
+    def _only_tidies_up(self, pid: int) -> bool:
+        """Whether a program that handles whatever would end it does so to tidy up, and not to be let on.
+
+        A shell that waits for a child, and whose script has no trap for a message; any other but Python, whose programs
+        handle what they like. A shell that reads may have set itself an alarm for that.
+        """
+        program = self.link(f"{pid}/exe").rpartition("/")[2]
+        if program not in _SHELLS:
+            return not program.startswith("python")
+        if not _WAITS_FOR_A_CHILD.issuperset(self.calls(pid) or ("unseen",)):
+            return False
+        script = self._script(pid)
+        return bool(script) and not _TRAPS.search(script) and not _READS_ANOTHER.search(script)
+
+    def _script(self, pid: int) -> str:
+        """What a shell runs, by its command line; empty where that cannot be read."""
+        words = self.parts(f"{pid}/cmdline")[1:]
+        for place, word in enumerate(words):
+            if word.startswith("-") and word.endswith("c"):
+                return next(iter(words[place + 1 :]), "")
+            if not word.startswith("-"):
+                return self.text(f"{pid}/cwd/{word}" if not word.startswith("/") else f"{pid}/root{word}") or ""
+        return ""
 
     def _timers(self, pid: int) -> tuple[str, ...]:
         """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one."""

@@ -1,6 +1,7 @@
 """/proc, from a folder that looks like it and from this process itself."""
 
 import os
+import shutil
 import threading
 
 import pytest
@@ -94,6 +95,48 @@ def test_signals_that_a_timer_of_its_own_may_send_are_named_where_it_handles_the
 @pytest.mark.parametrize(("number", "handles"), [(29, ("SIGIO",)), (37, ("SIGRTMIN+3",)), (45, ()), (60, ()), (61, ())])
 def test_a_signal_by_which_programs_tell_each_other_something_is_named_and_ours_is_not(root, number, handles):
     (root / "7/status").write_text(f"SigCgt:\t{1 << (number - 1):016x}\n")
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
+
+
+EXIT_TRAP, WAIT4, READ = (
+    "SigCgt:\t0000000043817ef9\n",
+    "61 0xffffffff 0x7ffd 0x0 0x0 0x0 0x0 0x7ffd 0x7f35",
+    "0 0x0 0x2 0x3 0x0 0x0 0x0 0x7f 0x7f",
+)
+"""What bash handles once a script has a trap for EXIT, and two calls that it may be in."""
+
+TIDY = "trap 'rm -rf $d' EXIT\n./train\n"
+ENDS_IN_ORDER = ("SIGTERM", "SIGCHLD")
+WOKEN = ("SIGALRM", "SIGVTALRM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTERM", "SIGCHLD")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "script", "call", "handles"),
+    [
+        ("bash", "bash train.sh", TIDY, WAIT4, ENDS_IN_ORDER),
+        ("bash", "/bin/bash -e ./train.sh", TIDY, WAIT4, ENDS_IN_ORDER),
+        ("bash", f"bash -ec {TIDY}", "", WAIT4, ENDS_IN_ORDER),
+        ("bash", "bash train.sh", TIDY, READ, WOKEN),  # read -t sets itself an alarm
+        ("bash", "bash train.sh", f"trap reload USR1\n{TIDY}", WAIT4, WOKEN),
+        ("bash", "bash train.sh", f"trap reload 10\n{TIDY}", WAIT4, WOKEN),
+        ("bash", "bash train.sh", f". ./traps.sh\n{TIDY}", WAIT4, WOKEN),
+        ("bash", "bash", "", WAIT4, WOKEN),  # from its standard input: nobody can read it
+        ("python3.11", "python3 train.sh", TIDY, WAIT4, WOKEN),
+        ("sort", "sort -o a a", "", READ, ENDS_IN_ORDER),
+    ],
+)
+def test_a_program_that_handles_whatever_would_end_it_tidies_up_and_is_let_on_by_nobody(
+    root, program, words, script, call, handles
+):
+    (root / "7/status").write_text(EXIT_TRAP)
+    (root / "7/exe").symlink_to(f"/usr/bin/{program}")
+    put(root, "home", **{"train.sh": script})
+    (root / "7/cwd").symlink_to(root / "home")
+    first, _, rest = words.partition(" -ec ")
+    split = [*first.split(), "-ec", rest] if rest else first.split()
+    put(root, "7", cmdline="\0".join([*split, ""]))
+    shutil.rmtree(root / "7/task/8")
+    put(root, "7/task/7", syscall=call)
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
 
 
