@@ -33,6 +33,9 @@ _PRIVATE = 128
 _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
 
+_NOBODY_ELSES = ("/dev/zero", "/SYSV00000000", "/dev/shm/sem.")
+"""How the kernel calls shared memory without a file or a key, and a semaphore that has lost its name."""
+
 _DELETED = " (deleted)"
 _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 """What the kernel calls System V's shared memory of a key, by which any program gets it."""
@@ -40,8 +43,8 @@ _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
-_EVENT, _IO_URING, _AIO = "eventfd:[", "anon_inode:[io_uring]", "/[aio]"
-"""How the target of an eventfd begins here; what shows, open or in memory, that the kernel may write to one."""
+_EVENT = "eventfd:["
+"""How the target of an eventfd begins here."""
 
 _LISTENER = "/pymp-"
 """What the path of a socket has at which multiprocessing listens for processes of the same program."""
@@ -53,6 +56,10 @@ _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
 
 _POLLFD = struct.Struct("=ihh")
 _MOST_DESCRIPTORS = 256
+
+ELSEWHERE = ("fuse", "nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "afs", "9p", "virtiofs", "orangefs")
+"""How the kinds of file systems begin that another program or machine serves: one that does not answer lets nobody go
+who asks it for anything, not even for what kind of file this is."""
 
 _WRITES = frozenset({"write", "writev"})
 TRANSFERS = _WRITES | {
@@ -109,8 +116,8 @@ class Ends:
     ``parents`` gives every live process of the trial with its parent.
     """
 
-    def __init__(self, parents: Mapping[int, int]) -> None:
-        self._parents, self._files = dict(parents), Files()
+    def __init__(self, parents: Mapping[int, int], *, files: Files | None = None) -> None:
+        self._parents, self._files = dict(parents), files or Files()
         self._code: dict[int, list[_Region]] = {}
 
     def of(self, pid: int, call: Call) -> End:
@@ -174,9 +181,10 @@ class Ends:
         if at is None or "s" not in at.permissions:
             return End("futex", outside=False)
         holders = tuple(sorted(self._mapped.get(at.key, set[int]()) - {pid}))
-        # No other program can map a file without a name, nor one of which nobody was told the name.
+        # No other program can map memory that no file stands for, nor a lock of multiprocessing, whose name nobody was
+        # told. Any other file may have been handed out open (a memfd), or mapped before it lost its name.
         name = self._name_now(pid, at)
-        is_private = not name or name.startswith(_SEMAPHORE)
+        is_private = name.startswith(_SEMAPHORE) or (not name and at.file.startswith(_NOBODY_ELSES))
         return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not is_private)
 
     def _name_now(self, pid: int, region: _Region) -> str:
@@ -237,16 +245,17 @@ class Ends:
 
     def _lock(self, pid: int, fd: int) -> End:
         """A lock on a file: who holds it stands in ``/proc/locks``, by PID, also of programs that are not ours."""
-        try:
-            status = os.stat(f"{self._files.root}/{pid}/fd/{fd}")
-        except OSError:
+        place = self._place(pid, fd)
+        if not place:
             return End("flock")
-        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         holders: set[int] = set()
         for line in self._files.lines("locks"):
             fields = line.split()
-            if "->" not in fields and place in fields:
-                holders.add(int(fields[4]))
+            if "->" in fields or place not in fields:
+                continue
+            owner = int(fields[4])
+            heirs = self._heirs(place) if "WRITE" in fields and owner not in self._parents else set[int]()
+            holders |= heirs or {owner}
         ours = tuple(sorted(holders & self._parents.keys()))
         others = sorted(holders - self._parents.keys())
         what = f"a lock on a file, held by process {others[0]}" if others and others[0] > 0 else "a lock on a file"
@@ -274,11 +283,53 @@ class Ends:
         return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
 
     def _event(self, pid: int, target: str) -> End:
-        """An eventfd: who has it open may write to it, and the kernel for whoever asks for input and output by that."""
-        asks_the_kernel = pid in self._holding(_IO_URING) or any(_AIO in region.file for region in self._regions(pid))
-        return End("eventfd", "an event", self._holding(target) or (pid,), outside=asks_the_kernel)
+        """An eventfd: who has it open may write to it.
+
+        One descriptor is for both ends, so nothing shows who was handed it through a socket, or that the kernel writes
+        to it once input and output are done.
+        """
+        return End("eventfd", "an event", self._holding(target) or (pid,), outside=True)
+
+    def _heirs(self, place: str) -> set[int]:
+        """Who of the trial has the lock on a file open that a process took which has ended, as ``flock 9`` does."""
+        heirs: set[int] = set()
+        for pid in self._parents:
+            for fd in self._files.names(f"{pid}/fdinfo"):
+                for line in self._files.lines(f"{pid}/fdinfo/{fd}"):
+                    if line.startswith("lock:") and place in line.split():
+                        heirs.add(pid)
+        return heirs
+
+    def _place(self, pid: int, fd: int) -> str:
+        """Device and number of an open file, as ``/proc/locks`` has them; empty where nobody tells.
+
+        The kernel knows both. Asking the file itself would ask its file system, which may be what does not answer.
+        """
+        number = self._files.fields(f"{pid}/fdinfo/{fd}").get("ino")
+        device, kind = self._mount(pid, fd)
+        if number and device:
+            major, minor = map(int, device.split(":"))
+            return f"{major:02x}:{minor:02x}:{number}"
+        if kind.startswith(ELSEWHERE):
+            return ""
+        try:
+            status = os.stat(f"{self._files.root}/{pid}/fd/{fd}")
+        except OSError:
+            return ""
+        return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+
+    def _mount(self, pid: int, fd: int) -> tuple[str, str]:
+        """Device (``8:1``) and kind (``ext4``) of the file system that an open file is on; empty where nobody tells."""
+        mount = self._files.fields(f"{pid}/fdinfo/{fd}").get("mnt_id")
+        for line in self._files.lines(f"{pid}/mountinfo"):
+            fields = line.split()
+            if fields[0] == mount and "-" in fields:
+                return fields[2], fields[fields.index("-") + 1]
+        return "", ""
 
     def _is_fifo(self, pid: int, fd: int) -> bool:
+        if self._mount(pid, fd)[1].startswith(ELSEWHERE):
+            return False
         try:
             return stat.S_ISFIFO(os.stat(f"{self._files.root}/{pid}/fd/{fd}").st_mode)
         except OSError:
@@ -400,7 +451,7 @@ class Ends:
             for fd in self._files.names(f"{pid}/fd"):
                 target = self._target(pid, int(fd))
                 is_fifo = target.startswith("/") and self._is_fifo(pid, int(fd))
-                if is_fifo or target.startswith(("pipe:[", "socket:[", _EVENT, _IO_URING)):
+                if is_fifo or target.startswith(("pipe:[", "socket:[", _EVENT)):
                     opened.setdefault(target, []).append((pid, self._mode(pid, fd)))
         return opened
 
@@ -491,8 +542,11 @@ _PIDFD_GETFD, _TCP_USER_TIMEOUT = 438, 18
 def has_a_limit(pid: int, fd: int) -> bool:
     """Whether a socket of a process has a time limit of its own, after which a blocked call on it gives up.
 
-    Nothing in ``/proc`` tells: the descriptor is borrowed for a moment (``pidfd_getfd``), and asked.
+    Nothing in ``/proc`` tells: the descriptor is borrowed for a moment (``pidfd_getfd``), and asked. Never that of a
+    file: to close it asks the file's system, which may be what does not answer.
     """
+    if not Files().link(f"{pid}/fd/{fd}").startswith("socket:"):
+        return False
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:

@@ -1359,3 +1359,22 @@ def test_who_waits_for_a_thread_that_sleeps_until_its_gpu_is_done_waits_for_the_
     behind = certain(ON_ITS_GPU, Seen((1, "forward"), LOCK))
     behind = beside_rank_1(behind, stack, name="python", cpu_share=0.0, moves=0)
     assert classify(behind).kind is kind
+
+
+SENDS = calls("send", line=30)
+RECEIVES = calls("recv", line=31)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "because"),
+    [
+        (SENDS, SENDS, "ranks 0 and 1 all wait in send, and no rank makes the call that answers it"),
+        (SENDS, RECEIVES, "nothing shows whose call is the wrong one"),
+    ],
+    ids=["both send", "by twos"],
+)
+def test_two_ranks_that_exchange_something_are_no_majority(first, second, because):
+    """Rank 2 has nobody to exchange with in this round, and is rightly in the barrier behind it."""
+    verdict = classify(certain(Seen(frames=first), Seen(frames=second), Seen(frames=BARRIER)))
+    assert verdict.rank is None
+    assert verdict.kind is not Kind.HANG or because in verdict.because

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from harness.core.devices import GpuActivity, GpuProcess, GpuSample
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample
 from harness.observe.devices.activity import Activity
+from harness.observe.within import within_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.core.ports import WatchedJob
-
-T = TypeVar("T")
 
 LIMIT_S = 3.0
 """How long the driver may take; a GPU that has fallen off the bus answers never. Measured on two H200: 0.02 s."""
@@ -55,7 +53,7 @@ class Nvml:
             return DeviceSample()
         if not self._why:
             try:
-                samples = _bounded(lambda: self._samples(job), limit_s=self._limit_s)
+                samples = within_limit(lambda: self._samples(job), limit_s=self._limit_s)
             except TimeoutError:
                 self._why = f"the driver did not answer within {self._limit_s:g} s and was not asked again"
             except ImportError:
@@ -71,7 +69,7 @@ class Nvml:
         if not self._has_driver or self._why:
             return ()
         try:
-            return _bounded(self._uuids, limit_s=self._limit_s)
+            return within_limit(self._uuids, limit_s=self._limit_s)
         except Exception:  # noqa: BLE001 - the library's errors are made at run time, one class per code
             return ()
 
@@ -85,7 +83,7 @@ class Nvml:
         if not self._handles or self._why:
             return
         try:
-            _bounded(self._shut, limit_s=self._limit_s)
+            within_limit(self._shut, limit_s=self._limit_s)
         except TimeoutError:
             self._why = "the driver did not answer at the end"
         self._handles = []
@@ -205,28 +203,3 @@ class Nvml:
 def _is_used(sample: GpuSample) -> bool:
     """Whether the trial has a process on this GPU."""
     return any(process.ours for process in sample.processes)
-
-
-def _bounded(work: Callable[[], T], *, limit_s: float) -> T:
-    """``work()`` in a thread of its own: a call into a sick driver may never return.
-
-    Raises:
-        TimeoutError: it did not return in time; the thread is left to itself.
-    """
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # noqa: BLE001 - handed to the caller below
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="nvml", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TimeoutError
-    return results[0]

@@ -12,6 +12,7 @@ from harness.core.evidence import FrameLocals
 from harness.observe.procfs import Files
 from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
+from harness.observe.within import within_limit
 from harness.reading.frames import is_own, is_stdlib, package
 from harness.reading.loops import loop_samples
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 MAX_SOURCE_BYTES = 1 << 20
 """A longer file of source is not read for its loops."""
+
+SOURCES_LIMIT_S = 2.0
+"""How long the files may take, all together, in seconds."""
 
 TRIES = 3
 """Locals are read while the process runs on, and may change under py-spy's hands: it says so, and is asked again."""
@@ -96,7 +100,17 @@ def _short(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def sources(sample: StackSample) -> dict[str, str]:
-    """The source of the files that a sample's frames are in, as its process sees them; torch's are left out."""
+    """The source of the files that a sample's frames are in, as its process sees them; torch's are left out.
+
+    None where a file system does not answer in time: what the program waits for may be that very one.
+    """
+    try:
+        return within_limit(lambda: _sources(sample), limit_s=SOURCES_LIMIT_S)
+    except TimeoutError:
+        return {}
+
+
+def _sources(sample: StackSample) -> dict[str, str]:
     texts: dict[str, str] = {}
     for frame in chain.from_iterable(thread.frames for thread in sample.threads):
         torchs = package(frame) in _TORCH and not frame.file.endswith(_READ_OF_TORCH)

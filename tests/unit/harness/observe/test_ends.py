@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import multiprocessing.connection
 import os
-import platform
 import select
 import socket
 import struct
@@ -20,6 +19,7 @@ import pytest
 
 from harness.observe.ends import End, Ends, has_a_limit
 from harness.observe.proc import Proc
+from harness.observe.procfs import Files
 from harness.observe.syscalls import Call
 from harness.reading.waits import BEGINS
 
@@ -138,9 +138,7 @@ def test_a_pipe_is_filled_by_whoever_can_read_it():
 
 
 @pytest.fixture
-def event(monkeypatch):
-    """An eventfd of this process, which may have an io_uring of a test before: torch's store makes one."""
-    monkeypatch.setattr("harness.observe.ends._IO_URING", "anon_inode:[none]")
+def event():
     fd = os.eventfd(0)
     yield fd
     os.close(fd)
@@ -150,8 +148,8 @@ def end_of_event(fd, other):
     return Ends({ME: 0, other: ME}).of(ME, Call("read", (fd, 0, 0, 0, 0, 0), timed=False))
 
 
-def test_an_event_comes_from_whoever_has_that_very_one(event):
-    """Another process of the trial has one of its own, or has inherited it."""
+def test_an_event_comes_from_whoever_has_that_very_one_or_was_handed_it(event):
+    """Another process of the trial has one of its own, or has inherited it. A program outside leaves no trace here."""
     makes = [sys.executable, "-c", "import os; os.eventfd(0); print(flush=True); input()"]
     for inherited in (False, True):
         fds = (event,) if inherited else ()
@@ -159,7 +157,7 @@ def test_an_event_comes_from_whoever_has_that_very_one(event):
             other.stdout.readline()
             end = end_of_event(event, other.pid)
             other.communicate(b"\n")
-        assert (end.call, end.outside) == ("eventfd", False)
+        assert (end.call, end.outside) == ("eventfd", True)
         assert set(end.holders) == ({ME, other.pid} if inherited else {ME})
 
 
@@ -175,20 +173,7 @@ def test_of_kernels_that_do_not_number_events_whoever_has_any_may_have_it(event,
         other.stdout.readline()
         end = end_of_event(event, other.pid)
         other.communicate(b"\n")
-    assert (set(end.holders), end.outside) == ({ME, other.pid}, False)
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="calls by their number there")
-def test_an_event_may_come_from_the_kernel_where_the_process_asks_it_for_input_and_output(event):
-    libc = ctypes.CDLL(None, use_errno=True)
-    context = ctypes.c_ulong(0)
-    if libc.syscall(206, 8, ctypes.byref(context)):  # io_setup
-        pytest.skip("this kernel gives no asynchronous input and output")
-    try:
-        assert end_of(event, "read").outside
-    finally:
-        libc.syscall(207, context)
-    assert not end_of(event, "read").outside
+    assert set(end.holders) == {ME, other.pid}
 
 
 def test_a_listener_at_the_same_port_of_another_machine_is_no_listener_here():
@@ -342,7 +327,7 @@ def test_a_lock_of_multiprocessing_is_ended_by_no_other_program():
     assert [end.holders for end in ends] == [(child.pid,), (ME,)]
 
 
-def test_a_lock_in_a_file_may_be_ended_by_any_program_that_opens_it(tmp_path):
+def test_a_lock_in_a_file_may_be_ended_by_any_program_that_opens_it_or_had_it_open(tmp_path):
     path = tmp_path / "lock"
     path.write_bytes(bytes(64))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 64) as memory:
@@ -351,7 +336,22 @@ def test_a_lock_in_a_file_may_be_ended_by_any_program_that_opens_it(tmp_path):
         path.unlink()
         nameless = end_of_lock(ctypes.addressof(word))
         del word
-    assert (end.call, end.outside, nameless.outside) == ("futex-shared", True, False)
+    assert (end.call, end.outside, nameless.outside) == ("futex-shared", True, True)
+
+
+@pytest.mark.parametrize("handed_out", [True, False], ids=["memfd", "no file"])
+def test_memory_that_may_have_been_handed_to_another_program_may_be_changed_by_it(handed_out):
+    """A descriptor goes through a socket, and needs to be open nowhere once both have mapped it."""
+    fd = os.memfd_create("batches") if handed_out else -1
+    if handed_out:
+        os.truncate(fd, 4096)
+    with mmap.mmap(fd, 4096) as memory:
+        if handed_out:
+            os.close(fd)
+        word = ctypes.c_uint32.from_buffer(memory)
+        end = end_of_lock(ctypes.addressof(word))
+        del word
+    assert (end.call, end.outside) == ("futex-shared", handed_out)
 
 
 @pytest.fixture
@@ -381,3 +381,26 @@ def test_any_program_may_have_shared_memory_of_a_key(libc, keyed):
     libc.shmdt(address)
     libc.shmctl(segment, 0, None)
     assert (end.call, end.outside) == ("futex-shared", keyed)
+
+
+def test_a_lock_on_a_file_that_an_ended_process_took_is_held_by_who_has_it_open(tmp_path):
+    """``flock 9`` takes it for the shell that opened descriptor 9, and ends: /proc/locks goes on naming the dead."""
+    path = tmp_path / "lock"
+    with path.open("w") as file, path.open("w") as other:
+        subprocess.run(["flock", str(file.fileno())], pass_fds=[file.fileno()], check=True)
+        end = end_of(other.fileno(), "flock")
+    assert (end.call, end.holders, end.outside) == ("flock", (ME,), False)
+
+
+@pytest.mark.parametrize(("kind", "asks"), [("ext4", True), ("fuse.gcsfuse", False), ("nfs4", False)])
+def test_a_file_system_that_another_program_serves_is_asked_nothing(kind, asks, tmp_path, monkeypatch):
+    """It may be what does not answer, and whoever asks it then does not come back either."""
+    asked = []
+    monkeypatch.setattr("harness.observe.ends.os.stat", lambda path, **_: asked.append(path) or os.lstat(tmp_path))
+    (tmp_path / "7/fdinfo").mkdir(parents=True)
+    (tmp_path / "7/fd").mkdir()
+    (tmp_path / "7/fd/3").symlink_to("/bucket/shard")
+    (tmp_path / "7/fdinfo/3").write_text("pos:\t0\nflags:\t0100000\nmnt_id:\t27\n")
+    (tmp_path / "7/mountinfo").write_text(f"27 1 0:52 / /bucket rw,relatime shared:1 - {kind} bucket rw\n")
+    Ends({7: 0}, files=Files(str(tmp_path))).of(7, Call("read", (3, 0, 0, 0, 0, 0), timed=False))
+    assert bool(asked) is asks

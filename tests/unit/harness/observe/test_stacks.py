@@ -15,10 +15,10 @@ import pytest
 import harness
 from fake_clock import FakeClock
 from harness.clock import WallClock
-from harness.core.evidence import Frame, SourceFailure, StackSample
+from harness.core.evidence import Frame, SourceFailure, StackSample, ThreadStack
 from harness.launch import procs
 from harness.observe.proc import Proc
-from harness.observe.stacks import dumper
+from harness.observe.stacks import dumper, pyspy
 from harness.observe.stacks.dumper import find_tool, run_by, run_dumper, why_refused
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack, without_parameters
@@ -807,3 +807,16 @@ def test_process_of_another_user_is_refused_and_the_reason_said(name, child, tmp
     answer = sample(source, child, tmp_path)
     assert not isinstance(answer, StackSample)
     assert "ptrace refused" in answer.reason
+
+
+def test_a_source_on_a_file_system_that_does_not_answer_is_done_without(monkeypatch):
+    """A home directory on a server that is gone: what the program waits for keeps nobody who looks at it."""
+    gone = threading.Event()
+    monkeypatch.setattr(pyspy, "SOURCES_LIMIT_S", 0.05)
+    monkeypatch.setattr("harness.observe.stacks.pyspy.os.stat", lambda path: gone.wait())
+    thread = ThreadStack(tid=7, name="", frames=(Frame(function="f", file="/home/a/train.py", line=3),))
+    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=os.getpid(), threads=(thread,))
+    try:
+        assert pyspy.sources(taken) == {}
+    finally:
+        gone.set()
