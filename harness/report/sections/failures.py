@@ -102,6 +102,7 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
         *_touched(record.outcome, evidence),
         ("trials", listed(group.numbers)),
         ("folder", folder_of(findings, record)),
+        *_program(record),
     ]
     if verdict.signature:
         same = sum(t.verdict.signature == verdict.signature for t in group.trials)
@@ -109,6 +110,15 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
     if verdict.also:
         rows.append(("also noted", md("; ".join(verdict.also))))
     return table(("", f"trial {group.first.number}"), rows)
+
+
+def _program(record: TrialRecord) -> list[tuple[str, str]]:
+    """Where the files are that its stacks and tracebacks name, where they were those of a commit."""
+    commit = record.trial.commit
+    if commit is None:
+        return []
+    shown = code(f"git show {commit}:FILE")
+    return [("program", f"commit {code(commit)}, in a worktree that was removed at the end: {shown}")]
 
 
 def _steps(record: TrialRecord) -> list[tuple[str, str]]:

@@ -122,3 +122,14 @@ def test_numbers_fail_from_one_on_unless_a_larger_one_was_seen_to_pass(parts, ma
     assert "HANG (deadlock) from n_layers=5 on." in shown(*make_run(canned))
     canned.boundary = dataclasses.replace(canned.boundary, non_monotone=True)
     assert "HANG (deadlock) at n_layers=5, not at n_layers=4." in shown(*make_run(canned))
+
+
+def test_a_line_of_a_commit_is_named_as_git_shows_it_since_its_worktree_is_gone(asked):
+    run, run_dir = asked({GOOD: "pass", BAD: "crash"})
+    where = f"<module> (git show {BAD}:src/train.py, line 5)"
+    text = shown(run, run_dir)
+    page = markdown.render(build(run, run_dir), hide=str, figures="figures")
+
+    assert f"{where} commit " in text
+    assert f"next: Look at {where}; the traceback is in Evidence, commit={BAD}." in text
+    assert f"| program | commit `{BAD}`, in a worktree that was removed at the end: `git show {BAD}:FILE` |" in page
