@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 RAN_OUT = "ran out of time while still making progress"
 
+SUBJECT = 50
+"""Characters of a commit's subject that a sentence has; the list of commits has all."""
+
 BEYOND = 4
 """Values behind the failing one that an answer names; the strip has all."""
 
@@ -74,6 +77,14 @@ def of(part: int, whole: int) -> str:
 def at(findings: Findings, value: Value) -> str:
     """``n_layers=5``."""
     return assignment(findings.run.axis.name, value)
+
+
+def called(findings: Findings, value: Value) -> str:
+    """`` ("read data at random")``, the subject of the commit that a value is; empty for any other."""
+    subject = findings.subjects.get(value, "")
+    if len(subject) > SUBJECT:
+        subject = f"{subject[:SUBJECT].rstrip()}.."
+    return f' ("{subject}")' if subject else ""
 
 
 LINEAR_R_SQUARED = 0.9
@@ -139,7 +150,8 @@ def _fails(findings: Findings, *, end: str = ".") -> str:
     if group is None:
         return "No trial failed."
     here = findings.at_value(group.value)
-    return f"{at(findings, group.value)} {what(group)}, {of(here.bad, len(here))}{end}"
+    where = f"{at(findings, group.value)}{called(findings, group.value)}"
+    return f"{where} {what(group)}, {of(here.bad, len(here))}{end}"
 
 
 def what(group: Group) -> str:
@@ -153,7 +165,7 @@ def what(group: Group) -> str:
 
 def _passes(findings: Findings, value: Value) -> str:
     here = findings.at_value(value)
-    return f"{at(findings, value)} passes, {of(here.good, len(here))}."
+    return f"{at(findings, value)}{called(findings, value)} passes, {of(here.good, len(here))}."
 
 
 def span(values: Sequence[Value]) -> str:
@@ -194,12 +206,12 @@ def _beyond(findings: Findings, boundary: Boundary) -> list[str]:
     for cell in beyond(findings, boundary):
         if len(cell):
             endings = how_many((kind, number) for kind, number in cell.verdicts.items())
-            tried.append(f"{word_of(cell.value)} {endings}")
+            tried.append(f"{word_of(cell.value)}{called(findings, cell.value)} {endings}")
         else:
             untried.append(cell.value)
     texts = [f"After it: {'; '.join(tried)}."] if tried else []
     if untried:
-        last = f", {untried[-1]} the last" if len(untried) > BEYOND else ""
+        last = f", {untried[-1]}{called(findings, untried[-1])} the last" if len(untried) > BEYOND else ""
         texts.append(f"Not tried after it: {listed(untried, most=BEYOND)}{last}.")
     return texts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from harness.core.point import Axis, AxisType, Point
 from harness.core.space import Bundle, Factor, Space
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report.build import build
+from harness.report.bundle import bundle
+from harness.report.hide import Hider
 from harness.report.render import markdown, terminal
+from harness.store import layout
 
 COMMITS = ("5ab2e3d74d58", "fcc87ec2a732", "cf795942bab3", "d10883cf4fe7", "aa6ee7e9629f")
 FIRST, GOOD, BAD, NEXT, LAST = COMMITS
@@ -133,3 +137,27 @@ def test_a_line_of_a_commit_is_named_as_git_shows_it_since_its_worktree_is_gone(
     assert f"{where} commit " in text
     assert f"next: Look at {where}; the traceback is in Evidence, commit={BAD}." in text
     assert f"| program | commit `{BAD}`, in a worktree that was removed at the end: `git show {BAD}:FILE` |" in page
+
+
+SUBJECTS = {GOOD: "a comment", BAD: "read data at random", LAST: "exchange gradients *at once* " + "and more " * 9}
+
+
+def test_commits_are_told_with_their_subjects(asked, tmp_path):
+    run, run_dir = asked({GOOD: "pass", BAD: "crash"})
+    layout.commits(run_dir).write_text(json.dumps(SUBJECTS))
+    text = shown(run, run_dir)
+    page = markdown.render(build(run, run_dir), hide=str, figures="figures")
+
+    assert f'commit={BAD} ("read data at random") crashes (RuntimeError), 1 of 1 trial;' in text
+    assert f'commit={GOOD} ("a comment") passes, 1 of 1 trial.' in text
+    assert f"X {BAD}  read data at random\n  {NEXT}  \n  {LAST}  {SUBJECTS[LAST].strip()}" in page
+
+    passed_on = bundle(run_dir, tmp_path / "passed_on", hider=Hider()).folder
+    assert "read data at random" in (passed_on / "report.md").read_text()
+
+
+def test_a_long_subject_is_shortened_in_a_sentence(asked):
+    run, run_dir = asked({GOOD: "pass", BAD: "crash", LAST: "crash"})
+    layout.commits(run_dir).write_text(json.dumps(SUBJECTS))
+
+    assert f'After it: {LAST} ("exchange gradients *at once* and more and more and..") 1 CRASH' in shown(run, run_dir)
