@@ -57,7 +57,7 @@ class PlaceToLook:
 
     @classmethod
     def at(cls, function: str, file: str, line: int, *, trial: Trial | None = None) -> PlaceToLook:
-        """That line of that file; in a commit's worktree of ``trial``, which is gone by then, how git shows the file."""
+        """That line of that file; of a commit's worktree, which is gone by then, what git shows in its place."""
         where = f":{line}" if line else ""
         brief = f"{function} ({file.rpartition('/')[2]}{where})"
         inside = file.removeprefix(f"{trial.tree}/") if trial is not None else file
