@@ -10,7 +10,7 @@ from harness.core.point import assignment, word_of
 from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
-from harness.report.tried import kind_counts, verdicts
+from harness.report.tried import kind_counts, place_on, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +196,7 @@ def beyond(findings: Findings, boundary: Boundary) -> tuple[Cell, ...]:
     axis = findings.run.axis
     if not axis.is_named or boundary.first_bad is None:
         return ()
-    return findings.along[axis.index(boundary.first_bad) + 1 :]
+    return findings.along[place_on(axis, boundary.first_bad) + 1 :]
 
 
 def _beyond(findings: Findings, boundary: Boundary) -> list[str]:
