@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import json
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +13,12 @@ import harness
 from harness.core.errors import SpecError
 from harness.plan.cells import ProgramTree
 from harness.spec.elsewhere import git
+from harness.store import layout
+from harness.store.files import write_atomic
+from harness.store.redact import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
     from harness.core.campaign import CampaignSpec
 
@@ -51,6 +55,15 @@ class Worktrees:
         if commit not in self.names:
             self.names[commit] = self._git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").strip()
         return self.names[commit]
+
+    def subjects(self, commits: Iterable[str]) -> dict[str, str]:
+        """The first line of each commit's message; SpecError when git knows one of them not."""
+        by_name: dict[str, str] = {}
+        for commit in commits:
+            by_name[commit] = self.full_name(commit)
+        lines = self._git("log", "--no-walk", "--format=%H %s", *dict.fromkeys(by_name.values())).splitlines()
+        by_full_name = dict(line.split(" ", 1) for line in lines)
+        return {commit: by_full_name[full] for commit, full in by_name.items()}
 
     def close(self) -> None:
         """Take the worktrees of the run out of the repository's list again."""
@@ -96,6 +109,10 @@ def trees_for(spec: CampaignSpec, run_dir: Path) -> Generator[Worktrees | None]:
     trees = Worktrees(
         repository=repository_of(spec.matrix.target), folder=run_dir.absolute() / "trees", package=package
     )
+    commits = list(filter(None, (bundle.commit for bundle in bundles)))
+    with suppress(SpecError):  # what a commit is called decides nothing: its trial says what is wrong with it
+        subjects = trees.subjects(commits) if commits else {}
+        write_atomic(layout.commits(run_dir), json.dumps(redact(subjects), indent=1) + "\n")
     try:
         yield trees
     finally:

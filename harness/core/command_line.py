@@ -30,6 +30,7 @@ _NEARLY = re.compile(rf"(?<!\{{)\{{\s*({_NAME})\s*:\s*(--[\w-]+)\s*(?:\}}|$)")
 """What was meant for a flag's place and is none: ``{fast :--fast}``, ``{fast:--fast``."""
 
 _VARIABLE = re.compile(rf"{_NAME}=")
+_OPTION = re.compile(r"--?[A-Za-z]")
 _FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
@@ -121,17 +122,31 @@ def composed(config: Mapping[str, object], *, python: str, env: Sequence[tuple[s
 
 
 def difference(line: CommandLine, other: CommandLine) -> str:
-    """What ``other`` has in place of what ``line`` has: ``without --overlap``, ``with --layers 4``."""
+    """What ``other`` has in place of what ``line`` has: ``without --overlap``, ``with --layers 4``.
+
+    Empty where the two are alike, and where what differs is a bare word, of which nobody sees what it is for.
+    """
     before, after = line.words, other.words
     parts: list[str] = []
     for change, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if change == "delete":
-            parts.append(f"without {' '.join(before[i:j])}")
-        elif change != "equal":
-            option = after[k - 1] if change == "replace" and k else ""
-            begins = k - 1 if option.startswith("-") and "=" not in option else k
-            parts.append(f"with {' '.join(after[begins:m])}")
+        if change == "equal":
+            continue
+        words = before[i:j] if change == "delete" else after[k:m]
+        option = after[k - 1] if change == "replace" and k else ""
+        if _OPTION.match(option) and "=" not in option:
+            words = (option, *words)
+        if not _OPTION.match(words[0]) and "=" not in words[0]:
+            return ""
+        parts.append(f"{'without' if change == 'delete' else 'with'} {' '.join(words)}")
     return " and ".join(parts)
+
+
+def at_commit(line: CommandLine, commit: str | None) -> tuple[str, ...]:
+    """The words of ``line`` for a shell; with ``commit`` in a new worktree of it, the caller's own files untouched."""
+    if commit is None:
+        return line.words
+    place = ("(d=$(mktemp -d)", "&&", "git", "worktree", "add", "--detach", '"$d"', shlex.quote(commit))
+    return (*place, "&&", "cd", '"$d"', "&&", *line.words[:-1], f"{line.words[-1]})")
 
 
 def _filled(word: str, values: Mapping[str, Value], python: str) -> list[str]:

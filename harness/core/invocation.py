@@ -33,6 +33,10 @@ class Invocation:
         behind = ("--", *self.command) if self.command else ()
         return (PROGRAM, *self.verb, *self.operands, *words, *behind)
 
+    def has(self, option: str) -> bool:
+        """Whether ``option`` was typed."""
+        return option in dict(self.options)
+
     def having(self, option: str, value: str | None = None) -> Invocation:
         """The same with ``option`` at ``value``, in place of what it was; without a value, with a flag."""
         return replace(self, options=(*self.without(option).options, (option, value)))

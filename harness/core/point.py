@@ -65,9 +65,14 @@ class Axis:
             close = suggestion(word_of(value), map(word_of, self.values))
             raise SpecError(f"{value!r} is not a value of axis {self.name!r}{close}") from None
 
+    @property
+    def is_named(self) -> bool:
+        """Whether its values are words, as commits are: they have an order, but no size that grows along it."""
+        return isinstance(self.values[0], str)
+
     def up_to(self, value: Value) -> str:
         """This value and those before it: ``n_layers <= 4``; of words, which have no size, ``mode up to ddp``."""
-        if not isinstance(value, str):
+        if not self.is_named:
             return f"{self.name} <= {word_of(value)}"
         return assignment(self.name, value) if value == self.values[0] else f"{self.name} up to {value}"
 

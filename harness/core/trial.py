@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -140,6 +141,10 @@ def control_of(role: str) -> str:
     return (name or CONTROL) if first == CONTROL else ""
 
 
+_AT_COMMIT = re.compile(r"commit ([0-9a-f]{7,12})[0-9a-f]* under ")
+"""How the code of a trial begins whose program is taken from a commit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One run: the target at a point, repeat k, with the code and machine it belongs to.
@@ -180,6 +185,12 @@ class Trial:
         written = replace(self)
         object.__setattr__(written, "key", key)
         return written
+
+    @property
+    def commit(self) -> str | None:
+        """The commit that its program is taken from, shortened; None where it is the present program."""
+        named = _AT_COMMIT.match(self.code)
+        return named[1] if named else None
 
     @property
     def is_control(self) -> bool:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 300_000
 """What a whole bundle should have at most, so that many can stand in a repository."""
 
-BESIDE = ("notes.md", "repro.py", "repro.json")
+BESIDE = ("notes.md", "repro.py", "repro.json", "commits.json")
 """Files of a run that its report shows, and that its bundle holds as they are."""
 
 

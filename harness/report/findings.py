@@ -16,7 +16,7 @@ from harness.core.boundary import Finding
 from harness.core.campaign import CampaignAnswer, CellStatus, Task
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
-from harness.report.facts import evidence_parts
+from harness.report.facts import evidence_parts, object_at
 from harness.report.tried import Cell, Group, Numbered, Pairs, TrialSet, pairs_of, place_on, together
 from harness.store import layout
 from harness.store.evidence import read_evidence
@@ -194,6 +194,17 @@ class Findings:
     def name_of(self, cell: Point) -> str:
         """The settings in which a cell differs from the known-good corner; ``baseline`` for that corner."""
         return "the program" if self.is_single else self.run.spec.matrix.space.name_of(cell)
+
+    @cached_property
+    def subjects(self) -> Mapping[Value, str]:
+        """The subject of the commit of each value of the axis that is one, as far as they were written down."""
+        factor = self.run.spec.matrix.space.factor(self.run.axis.name)
+        by_commit = object_at(layout.commits(self.run_dir)) if self.run_dir.name else {}
+        subjects: dict[Value, str] = {}
+        for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
+            if bundle.commit in by_commit:
+                subjects[value] = str(by_commit[bundle.commit])
+        return subjects
 
     def value_of(self, trial: Numbered) -> Value:
         """Where on the axis it was."""

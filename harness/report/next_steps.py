@@ -19,7 +19,7 @@ from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, sign
 from harness.report.asked import instead_of_slow
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
-from harness.report.words import at, per_step
+from harness.report.words import at, beyond, per_step
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
@@ -100,6 +100,7 @@ def _for(findings: Findings, boundary: Boundary, *, place: str, ours: bool) -> l
             return [
                 *_look(findings, place),
                 _repeat(findings, boundary),
+                _look_beyond(findings, boundary),
                 _control(findings, boundary) if ours else None,
                 _certify(findings, boundary),
                 _other(findings) if ours else None,
@@ -192,6 +193,15 @@ def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
     if boundary.claim is not Claim.OBSERVED:
         return None
     return NextStep(text="Run it again: at least one side was seen only once.", command=findings.run.argv)
+
+
+def _look_beyond(findings: Findings, boundary: Boundary) -> NextStep | None:
+    """Of words, what the last one does follows from no other; the search looks there on request, second."""
+    rest = beyond(findings, boundary)
+    if not rest or len(rest[-1]):
+        return None
+    text = f"See how {at(findings, rest[-1].value)} ends, the last one asked for: it was not tried."
+    return _ask_again(findings, text, "--check-above", str(min(len(rest), 2)))
 
 
 def _control(findings: Findings, boundary: Boundary) -> NextStep | None:

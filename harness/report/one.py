@@ -27,6 +27,7 @@ from harness.report.stacks import (
     thread_name,
     variables,
     who_tells,
+    why_no_variables,
 )
 from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
@@ -66,6 +67,8 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
     out = [*_headline(record, evidence), *_indented(clean(record.verdict.because)), *_tally(records)]
     if evidence is not None and record.verdict.kind is not Kind.PASS:
         out += _evidence_lines(record, evidence)
+        reason = why_no_variables(run, record, evidence)
+        out += ["", *_indented(reason)] if reason else []
     out += ["", *_indented(_numbers(record, evidence))]
     if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
         cleanup = seen.cleanup(record.outcome.cleanup).replace("**", "").replace("\\", "")

@@ -44,13 +44,11 @@ def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
     group, record = next(iter(findings.groups), None), to_look_at(findings)
+    verdict, tone = verdict_of(findings)
     if findings.is_line:
-        (verdict, tone), (claim, sure) = verdict_along(findings), claim_along(findings)
+        claim, sure = claim_along(findings)
         begins = run.boundary is None or run.boundary.finding is Finding.INCONCLUSIVE
     else:
-        verdict, tone = _verdict(findings)
-        words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
-        verdict = ". ".join(words) or verdict  # each question's answer, before anything else is said
         claim, sure = claim_of(findings), sure_of(findings)
         begins = not run.records or bool(_watched(findings))
     return Summary(
@@ -71,6 +69,26 @@ def summarise(findings: Findings) -> Summary:
         planted=_planted(findings, group),
         begins_with_verdict=begins,
     )
+
+
+def verdict_of(findings: Findings) -> tuple[str, str]:
+    """The answer in a few words, and the tone to set them in; of a matrix that asks, the answer to each question."""
+    if findings.is_line:
+        return verdict_along(findings)
+    verdict, tone = _verdict(findings)
+    words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
+    return ". ".join(words) or verdict, tone
+
+
+def brief_of(findings: Findings) -> str:
+    """What a line of a list has room for: a program's verdicts, or the few words of an answer, and how far it came."""
+    every = findings.run.records
+    counts = verdicts(every)
+    if findings.is_single and every:
+        return next(iter(counts)) if len(counts) == 1 else verdict_counts(every)
+    is_open = findings.is_line and findings.run.boundary is None  # which the verdict says by itself
+    partial = "" if findings.run.is_whole or is_open or not every else f"Partial ({findings.run.ended}): "
+    return f"{partial}{verdict_of(findings)[0]}"
 
 
 def _kind(findings: Findings) -> str:

@@ -149,8 +149,9 @@ def timeline(evidence: Evidence, outcome: Outcome) -> str:
     """The last marks, the samples, the signals that we sent, and the end, by the clock of the trial."""
     events = sorted(_events(evidence, outcome), key=lambda event: event[0])
     text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in events)
-    summary = f"Timeline: {count(evidence.heartbeats_total, 'mark')}, silent for the last {seconds(evidence.silence_s)}"
-    return details(summary, fence(text))
+    marks = evidence.heartbeats_total
+    silence = f"silent for the last {seconds(evidence.silence_s)}" if marks else f"in {seconds(outcome.duration_s)}"
+    return details(f"Timeline: {count(marks, 'mark')}{',' if marks else ''} {silence}", fence(text))
 
 
 def _events(evidence: Evidence, outcome: Outcome) -> Iterator[tuple[float, str]]:

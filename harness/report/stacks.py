@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.core.outcome import Ending
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, is_stdlib, own_frame, python_frames, same_frames, telling_frame
 from harness.reading.places import RankSeen, group_ranks, sentence, where
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.evidence import Evidence, Frame, ProcessState, RankFacts, StackSample, ThreadStack
-    from harness.core.record import TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
 
 
@@ -139,6 +140,15 @@ def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
             at = place(frames[frame_locals.tid][frame_locals.depth])
             blocks.append((f"{whose}{at}", [f"{name} = {value}" for name, value in frame_locals.locals]))
     return blocks
+
+
+def why_no_variables(run: Run, record: TrialRecord, evidence: Evidence) -> str:
+    """Why none are shown though they were asked for (``--locals``); empty where they are, and where nobody did."""
+    if run.invocation is None or not run.invocation.has("--locals") or variables(evidence):
+        return ""
+    if record.outcome.ending in (Ending.EXITED, Ending.SIGNALLED):
+        return "no variables: --locals reads them where a program is stuck, and this one ended by itself"
+    return "no variables: none were read of the frames in which it is stuck"
 
 
 def lines(thread: ThreadStack) -> str:

@@ -22,6 +22,7 @@ from harness.report.words import at
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
+    from harness.core.trial import Trial
     from harness.report.findings import Findings
     from harness.report.next_steps import NextStep
     from harness.report.tried import Group
@@ -55,10 +56,13 @@ class PlaceToLook:
         return bool(self.brief)
 
     @classmethod
-    def at(cls, function: str, file: str, line: int) -> PlaceToLook:
-        """That line of that file."""
+    def at(cls, function: str, file: str, line: int, *, trial: Trial | None = None) -> PlaceToLook:
+        """That line of that file; of a commit's worktree, which is gone by then, what git shows in its place."""
         where = f":{line}" if line else ""
         brief = f"{function} ({file.rpartition('/')[2]}{where})"
+        inside = file.removeprefix(f"{trial.tree}/") if trial is not None else file
+        if trial is not None and trial.commit and inside != file:
+            return cls(text=f"{function} (git show {trial.commit}:{inside}, line {line})", brief=brief)
         return cls(text=f"{function} ({short_path(file)}{where})" if file else function, brief=brief)
 
 
@@ -211,29 +215,29 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
         return PlaceToLook(text="line not known: its evidence was not kept")
     result = evidence.result_of(record.verdict.rank)
     if record.verdict.kind in FAILURES and result is not None and result.traceback:
-        return last_line(result.traceback)
+        return last_line(result.traceback, trial=record.trial)
     is_one = not evidence.ranks  # of several, a traceback in the output may be another rank's
     if is_one and record.verdict.kind in ENDED_BY_ITSELF and signature_names(record.verdict.signature):
         for log in evidence.logs:
             text = "\n".join(before_launcher(log.text))
             if log.id in record.verdict.cites and traceback_frames(text):
-                return last_line(text)
+                return last_line(text, trial=record.trial)
     decides = deciding_stack(evidence, record.verdict)
     frame = own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
     if frame is not None:
-        return PlaceToLook.at(frame.function, frame.file, frame.line)
+        return PlaceToLook.at(frame.function, frame.file, frame.line, trial=record.trial)
     phase = record.verdict.phase
     why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
     return PlaceToLook(text=f"{why}; it was in {phase}" if phase else why)
 
 
-def last_line(traceback: str) -> PlaceToLook:
+def last_line(traceback: str, *, trial: Trial | None = None) -> PlaceToLook:
     """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
     frames = traceback_frames(traceback)
     if not frames:
         return PlaceToLook(text="no line in its traceback")
     frame = next(filter(is_own, reversed(frames)), frames[-1])
-    return PlaceToLook.at(frame.function, frame.file, frame.line)
+    return PlaceToLook.at(frame.function, frame.file, frame.line, trial=trial)
 
 
 def first(findings: Findings, summary: Summary) -> Block:

@@ -10,7 +10,7 @@ from harness.core.point import assignment, word_of
 from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
-from harness.report.tried import kind_counts, verdicts
+from harness.report.tried import kind_counts, place_on, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from harness.report.tried import Cell, Group
 
 RAN_OUT = "ran out of time while still making progress"
+
+SUBJECT = 50
+"""Characters of a commit's subject that a sentence has; the list of commits has all."""
+
+BEYOND = 4
+"""Values behind the failing one that an answer names; the strip has all."""
 
 ENDS = {
     Kind.PASS: "passes",
@@ -73,6 +79,14 @@ def at(findings: Findings, value: Value) -> str:
     return assignment(findings.run.axis.name, value)
 
 
+def called(findings: Findings, value: Value) -> str:
+    """`` ("read data at random")``, the subject of the commit that a value is; empty for any other."""
+    subject = findings.subjects.get(value, "")
+    if len(subject) > SUBJECT:
+        subject = f"{subject[:SUBJECT].rstrip()}.."
+    return f' ("{subject}")' if subject else ""
+
+
 LINEAR_R_SQUARED = 0.9
 """A line must explain this share of the variation before a report calls the growth linear."""
 
@@ -84,7 +98,8 @@ def answer_along(findings: Findings, boundary: Boundary) -> str:
         case Finding.THRESHOLD:
             gap = _between(findings, boundary)
             unsure = f" Between them: {ranges(gap)} inconclusive." if gap else ""
-            return f"{_fails(findings, end=';')} {_passes(findings, boundary.last_good)}{unsure}"
+            text = f"{_fails(findings, end=';')} {_passes(findings, boundary.last_good)}{unsure}"
+            return " ".join((text, *_beyond(findings, boundary)))
         case Finding.NO_FAILURE:
             passes = _passes(findings, boundary.last_good)
             tried = {value: trials for value in run.axis.values if (trials := findings.at_value(value))}
@@ -92,7 +107,9 @@ def answer_along(findings: Findings, boundary: Boundary) -> str:
             but = f", but {ranges(unsure)} stayed inconclusive" if unsure else ""
             return f"No failing value of {run.axis.name} in {span(run.axis.values)}{but}. {passes}"
         case Finding.ALL_FAIL:
-            return f"{_fails(findings)} It is the smallest value asked for: where the failures begin is not known."
+            first = "first" if run.axis.is_named else "smallest"
+            text = f"{_fails(findings)} It is the {first} value asked for: where the failures begin is not known."
+            return " ".join((text, *_beyond(findings, boundary)))
         case Finding.NO_THRESHOLD_SLOW:
             only_slow = len(findings.slow_groups) == len(findings.groups)
             nothing = "Nothing hung or crashed" if only_slow else "No trial showed the failure being sought"
@@ -133,7 +150,8 @@ def _fails(findings: Findings, *, end: str = ".") -> str:
     if group is None:
         return "No trial failed."
     here = findings.at_value(group.value)
-    return f"{at(findings, group.value)} {what(group)}, {of(here.bad, len(here))}{end}"
+    where = f"{at(findings, group.value)}{called(findings, group.value)}"
+    return f"{where} {what(group)}, {of(here.bad, len(here))}{end}"
 
 
 def what(group: Group) -> str:
@@ -147,7 +165,7 @@ def what(group: Group) -> str:
 
 def _passes(findings: Findings, value: Value) -> str:
     here = findings.at_value(value)
-    return f"{at(findings, value)} passes, {of(here.good, len(here))}."
+    return f"{at(findings, value)}{called(findings, value)} passes, {of(here.good, len(here))}."
 
 
 def span(values: Sequence[Value]) -> str:
@@ -160,6 +178,42 @@ def _between(findings: Findings, boundary: Boundary) -> list[Value]:
     if boundary.last_good not in values or boundary.first_bad not in values:
         return []
     return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
+
+
+def _whereabouts(findings: Findings, boundary: Boundary) -> str:
+    """``from n_layers=5 on``; of words ``at commit=v3, not at commit=v2``: what one shows says nothing of later ones.
+
+    Neither does a number where a larger one was seen to pass.
+    """
+    here = at(findings, boundary.first_bad)
+    if not findings.run.axis.is_named and not boundary.non_monotone:
+        return f"from {here} on"
+    return f"at {here}" if boundary.last_good is None else f"at {here}, not at {at(findings, boundary.last_good)}"
+
+
+def beyond(findings: Findings, boundary: Boundary) -> tuple[Cell, ...]:
+    """What lies behind the first failing value of an axis of words, where nothing can be concluded for it."""
+    axis = findings.run.axis
+    if not axis.is_named or boundary.first_bad is None:
+        return ()
+    return findings.along[place_on(axis, boundary.first_bad) + 1 :]
+
+
+def _beyond(findings: Findings, boundary: Boundary) -> list[str]:
+    """How the values behind the first failing one ended, and which were not tried."""
+    tried: list[str] = []
+    untried: list[Value] = []
+    for cell in beyond(findings, boundary):
+        if len(cell):
+            endings = how_many((kind, number) for kind, number in cell.verdicts.items())
+            tried.append(f"{word_of(cell.value)}{called(findings, cell.value)} {endings}")
+        else:
+            untried.append(cell.value)
+    texts = [f"After it: {'; '.join(tried)}."] if tried else []
+    if untried:
+        last = f", {untried[-1]}{called(findings, untried[-1])} the last" if len(untried) > BEYOND else ""
+        texts.append(f"Not tried after it: {listed(untried, most=BEYOND)}{last}.")
+    return texts
 
 
 def _ran_out(findings: Findings) -> str:
@@ -246,7 +300,7 @@ def verdict_along(findings: Findings) -> tuple[str, str]:
     match boundary.finding:
         case Finding.THRESHOLD | Finding.ALL_FAIL:
             failure = str(group.first.verdict) if group else "Failure"
-            return (f"{failure} from {assignment(run.axis.name, boundary.first_bad)} on", "bad")
+            return (f"{failure} {_whereabouts(findings, boundary)}", "bad")
         case Finding.NO_FAILURE:
             return ("PASS: nothing failed", "good")
         case Finding.NO_THRESHOLD_SLOW:

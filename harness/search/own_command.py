@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import OwnCommand, Task, Variant
-from harness.core.command_line import composed, difference
+from harness.core.command_line import at_commit, composed, difference
+from harness.core.point import assignment
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer, Kind
 from harness.search.tables import count_of, of_cell
@@ -87,16 +88,21 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
     for other in next_to:
         there = of_cell(other, records)
         if there:
-            change = redact_text(difference(line, _line(there[0].trial)))
-            variants.append(Variant(change=change, count=count_of(other, there)))
+            change = difference(line, _line(there[0].trial)) or f"with {_other_settings(cell, other)}"
+            variants.append(Variant(change=redact_text(change), count=count_of(other, there)))
     return OwnCommand(
-        line=tuple(map(redact_text, line.words)),
+        line=tuple(map(redact_text, at_commit(line, here[0].trial.commit))),
         verdict=str(failed[0].verdict),
         count=count_of(cell, here),
         tried_again=len(again),
         failed_again=again.count(Answer.BAD),
         next_to=tuple(variants),
     )
+
+
+def _other_settings(cell: Point, other: Point) -> str:
+    """The settings of ``other`` that are not those of ``cell``: ``mode=single``, ``commit=v2``."""
+    return " ".join(assignment(name, value) for name, value in other if value != cell.get(name))
 
 
 def _line(trial: Trial) -> CommandLine:

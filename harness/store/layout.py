@@ -5,6 +5,7 @@ runs/<id>/
     machine.json          the machine and code (controller)
     journal.jsonl         every event, fsynced (controller)
     lock                  held by the controller that works here
+    commits.json          the subject of every commit that is tried (controller, where commits are an axis)
     row.json              its row in the list of runs, and what that was made from (controller, when it leaves)
     report.md report.html report.json report.claims.json figures/*.svg (controller)
     repro.py repro.json   the failure without the harness, and how it was tried (controller)
@@ -49,6 +50,8 @@ lock = _file("lock")
 """Held (flock) by the controller that works in this run."""
 row = _file("row.json")
 """Its row in the list of runs."""
+commits = _file("commits.json")
+"""The subjects of the commits that are tried, by the names that the question has for them."""
 viewer = _file("viewer.html")
 """The page to look into the run with, where one was asked for."""
 archive = _file("evidence.tar.xz")

@@ -2036,3 +2036,25 @@ def test_a_forward_pass_that_alone_takes_longer_refutes_the_prediction():
         "26 s were predicted for a step (from 1 passed trial that differs in attention), which its forward exceeds; "
         "the limit was"
     ) in host_bound(prediction=other, forward_s=74.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            137,
+            "; that is 128 + 9, as a shell says that SIGKILL ended its command; nothing says who sent it (the kernel's",
+        ),
+        (143, "; that is 128 + 15, as a shell says that SIGTERM ended its command"),
+    ],
+)
+def test_the_exit_status_of_a_shell_says_which_signal_ended_its_command(code, words):
+    verdict = classify(exited(code))
+
+    assert words in verdict.because
+    assert verdict.cause == f"exit-{code}"
+
+
+@pytest.mark.parametrize("code", [1, 2, 127, 128, 200, 255])
+def test_an_exit_status_that_no_signal_has_is_told_as_it_is(code):
+    assert "shell" not in classify(exited(code)).because

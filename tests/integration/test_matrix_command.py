@@ -172,3 +172,11 @@ def test_commits_are_an_axis_of_the_command_line_too(tmp_path: Path, history: li
     boundary = end["answer"]["boundary"]
     assert (boundary["last_good"], boundary["first_bad"]) == (history[2][:12], history[3][:12])
     assert "every question is answered" in harness("status", cwd=tmp_path)
+    (own,) = end["answer"]["commands"]
+    assert own["next_to"][0]["change"] == f"with commit={history[2][:12]}"
+    (tmp_path / "program.py").write_text("print('as it is now')")
+    pasted = subprocess.run(["bash", "-c", " ".join(own["line"])], cwd=tmp_path, capture_output=True, text=True)
+    assert pasted.returncode == 1
+    assert pasted.stdout.startswith("HEAD is now at")
+    assert "as it is now" not in pasted.stdout
+    assert (tmp_path / "program.py").read_text() == "print('as it is now')"

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"^\[rank\d+\]: ?")
 """What torch puts in front of the lines of a rank's traceback."""
 
+NOBODY_KNOWN = "; nothing says who sent it (the kernel's out-of-memory killer does)"
+"""What is added to a SIGKILL that is not ours."""
+
+OF_A_SIGNAL = 128
+"""What shells, and programs that follow them, add to the number of the signal that ended a command."""
+
 NEAR = 8
 """Lines of output from the one that gives the cause away, in which torch names the parameter."""
 
@@ -97,7 +103,7 @@ def _signalled(case: Case, number: int) -> Verdict:
     log = log_with(case, fatal_names)
     names = fatal_names(log.text) if log else ()
     where = f" in {names[0]}" if names else ""
-    hint = "; nothing says who sent it (the kernel's out-of-memory killer does)" if number == signal.SIGKILL else ""
+    hint = NOBODY_KNOWN if number == signal.SIGKILL else ""
     return conclude(
         case,
         Kind.CRASH,
@@ -107,6 +113,15 @@ def _signalled(case: Case, number: int) -> Verdict:
         confidence=Confidence.PROOF,
         names=names,
     )
+
+
+def _of_a_shell(code: int) -> str:
+    """What an exit status above 128 means where a shell or a launcher hands on how its command ended; else empty."""
+    number = code - OF_A_SIGNAL
+    if number not in set(signal.Signals):
+        return ""
+    hint = NOBODY_KNOWN if number == signal.SIGKILL else ""
+    return f"; that is {OF_A_SIGNAL} + {number}, as a shell says that {signal_name(number)} ended its command{hint}"
 
 
 def _error_status(case: Case, code: int) -> Verdict:
@@ -122,7 +137,7 @@ def _error_status(case: Case, code: int) -> Verdict:
         case,
         Kind.CRASH,
         cause=cause or f"exit-{code}",
-        because=f"exit status {code} {place(case)}, without a result{quote}",
+        because=f"exit status {code} {place(case)}, without a result{_of_a_shell(code)}{quote}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
         names=names,

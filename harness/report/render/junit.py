@@ -13,7 +13,7 @@ from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.findings import FAILED
 from harness.report.tried import TrialSet, each_verdict
-from harness.report.words import MOVING, at
+from harness.report.words import MOVING, at, of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class TestCase:
     """A row of the suite; ``outcome`` is failure, error, skipped or empty for passed.
 
-    ``wrong`` are its trials that did not pass; they say why where ``why`` is empty.
+    ``wrong`` are its trials that did not pass; they say why where ``why`` is empty. ``seconds`` are those of all its
+    trials, of which there were ``trials``.
     """
 
     __test__ = False
@@ -39,6 +40,15 @@ class TestCase:
     outcome: str = ""
     why: str = ""
     wrong: Sequence[Numbered] = ()
+    trials: int = 0
+
+    @property
+    def message(self) -> str:
+        """Why it is no pass; of several trials, in how many it showed."""
+        if self.why:
+            return self.why
+        often = f", {of(len(self.wrong), self.trials)}" if self.trials > 1 else ""
+        return f"{each_verdict(self.wrong)}{often}"
 
 
 def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
@@ -74,7 +84,7 @@ def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str],
         place, subject = report.summary.place, report.findings.subject
         is_subject = place.is_line and any(trial.record is subject for trial in one.wrong)
         at = f"{place.text}: " if is_subject else ""
-        message = f"{at}{one.why or each_verdict(one.wrong)}"
+        message = f"{at}{one.message}"
         element = ET.SubElement(case, one.outcome, message=_printable(message, hide))
         reasons = (f"trial {trial.number}: {trial.verdict}: {trial.verdict.because}" for trial in one.wrong[:5])
         element.text = _printable("\n".join(reasons), hide) or None
@@ -129,7 +139,7 @@ def _outcome(result: CellResult, wrong: Sequence[Numbered]) -> tuple[str, str]:
 
 def _judged(group: str, name: str, trials: TrialSet, *, needs_all: bool = False) -> TestCase:
     """A row by what its trials answered, where nothing says what was expected; ``needs_all`` of them must pass."""
-    case = partial(TestCase, group=group, name=name, seconds=trials.seconds)
+    case = partial(TestCase, group=group, name=name, seconds=trials.seconds, trials=len(trials))
     if not trials:
         return case(outcome="skipped", why="no trial")
     if trials.good == len(trials) or (not needs_all and trials.good and not trials.bad):

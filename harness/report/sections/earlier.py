@@ -10,9 +10,9 @@ from harness.core.boundary import Finding
 from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.facts import object_at
-from harness.report.over_cells import headline
+from harness.report.over_cells import brief_of, headline
 from harness.report.text import code, md, table
-from harness.report.tried import verdict_counts, verdicts
+from harness.report.tried import verdicts
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         taken_from |= {record.run} if record.run else set()
     answer = headline(findings)
     counts = verdicts(every)
-    what = next(iter(counts)) if len(counts) == 1 else verdict_counts(every)
     question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
     return {
         "schema": 2,
@@ -88,7 +87,7 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         "question": run.spec.question,
         "asked": hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16],
         "answer": answer,
-        "brief": what if findings.is_single and every else answer,
+        "brief": brief_of(findings),
         "ended": run.ended,
         "trials": len(every),
         "code": run.code.partition(" (")[0],

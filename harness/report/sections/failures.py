@@ -11,6 +11,7 @@ from harness.report import seen
 from harness.report.facts import steps_of
 from harness.report.sections.beside import folder_of
 from harness.report.sections.trials import ended
+from harness.report.stacks import why_no_variables
 from harness.report.stops import sentence, stops_of, untouched
 from harness.report.text import code, count, details, listed, md, table
 from harness.report.words import at, of
@@ -76,7 +77,7 @@ def in_full(findings: Findings, group: Group) -> str:
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",
         seen.processes(evidence, trial.record),
-        seen.variables(evidence),
+        seen.variables(evidence) or _no_variables(findings, trial.record, evidence),
         seen.raised(evidence, verdict.rank),
         seen.ranks(evidence),
         seen.devices(evidence),
@@ -86,6 +87,11 @@ def in_full(findings: Findings, group: Group) -> str:
         seen.unusable(evidence),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _no_variables(findings: Findings, record: TrialRecord, evidence: Evidence) -> str:
+    reason = why_no_variables(findings.run, record, evidence)
+    return f"{md(reason[:1].upper() + reason[1:])}." if reason else ""
 
 
 def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
@@ -102,6 +108,7 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
         *_touched(record.outcome, evidence),
         ("trials", listed(group.numbers)),
         ("folder", folder_of(findings, record)),
+        *_program(record),
     ]
     if verdict.signature:
         same = sum(t.verdict.signature == verdict.signature for t in group.trials)
@@ -109,6 +116,15 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
     if verdict.also:
         rows.append(("also noted", md("; ".join(verdict.also))))
     return table(("", f"trial {group.first.number}"), rows)
+
+
+def _program(record: TrialRecord) -> list[tuple[str, str]]:
+    """Where the files are that its stacks and tracebacks name, where they were those of a commit."""
+    commit = record.trial.commit
+    if commit is None:
+        return []
+    shown = code(f"git show {commit}:FILE")
+    return [("program", f"commit {code(commit)}, in a worktree that was removed at the end: {shown}")]
 
 
 def _steps(record: TrialRecord) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from harness.core.command_line import composed
+from harness.core.command_line import at_commit, composed
 from harness.core.ports import Block
 from harness.report import own_command
 from harness.report.next_steps import give_input, go_on, reproduce
@@ -59,7 +59,8 @@ def minimal(findings: Findings) -> str:
         return "The job was watched, not started by the harness; how it was started is for whoever started it to know."
     if record.trial.target != "nsa":
         line = composed(record.trial.config, python=record.trial.python or "python", env=record.trial.env)
-        own = "\n".join(shell_lines(list(map(redact_text, line.words))))
+        words = at_commit(line, record.trial.commit)
+        own = "\n".join(shell_lines(list(map(redact_text, words))))
         empty = ", with an empty standard input (`< /dev/null`)" if give_input(record) else ""
         return f"Outside the harness, the program's own command is the reproduction{empty}:\n\n{fence(own, 'bash')}"
     script, outcome = layout.repro(findings.run_dir), layout.repro(findings.run_dir, "json")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.ports import Block
 from harness.core.verdict import Kind
-from harness.report.text import fence
+from harness.report.text import details, fence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,8 @@ def section(findings: Findings) -> Block | None:
     """The threshold strip with its legend; None when nothing was tried."""
     if not findings.run.records:
         return None
-    return Block(title="Threshold", markdown=f"{fence(text(findings))}\n\n{legend(findings)}")
+    parts = [fence(text(findings)), legend(findings), _subjects(findings)]
+    return Block(title="Threshold", markdown="\n\n".join(filter(None, parts)))
 
 
 def text(findings: Findings, *, width: int = WIDTH) -> str:
@@ -45,6 +46,12 @@ def text(findings: Findings, *, width: int = WIDTH) -> str:
         lines[-1] += item
     margin = " " * len(name)
     return name + f"\n{margin}".join(map(str.rstrip, lines))
+
+
+def _subjects(findings: Findings) -> str:
+    """Every commit of the axis with its mark and its subject; empty where its values are none."""
+    lines = [f"{mark(cell)} {cell.value}  {findings.subjects.get(cell.value, '')}" for cell in findings.along]
+    return details(f"Commits ({len(lines)}), the oldest first", fence("\n".join(lines))) if findings.subjects else ""
 
 
 def mark(cell: Cell) -> str:

@@ -60,12 +60,13 @@ def _listed(findings: Findings, trials: Sequence[Numbered]) -> str:
         record = trial.record
         where = md(findings.value_of(trial)) if findings.is_line else code(findings.name_of(trial.cell))
         verdict = md(trial.verdict) if trial.verdict.kind is Kind.PASS else f"**{md(trial.verdict)}**"
-        took, silence = f"{record.outcome.duration_s:.2f}", seconds(record.measurement.longest_silence_s)
+        took, gap_s = f"{record.outcome.duration_s:.2f}", record.measurement.longest_silence_s
+        gap = seconds(gap_s) if gap_s else "-"  # fewer than two marks have none between them
         steps = "-" if record.outcome.ending is Ending.STILL_RUNNING else steps_of(record)
         peak = () if findings.is_line else (_peak(record.measurement.peak_rss_bytes),)
         end = (md(ended(record.outcome)), folder_of(findings, record))
-        rows.append((trial.number, where, why(record), verdict, took, steps, silence, *peak, *end))
-    head = ("why", "verdict", "seconds", "steps", "silent up to")
+        rows.append((trial.number, where, why(record), verdict, took, steps, gap, *peak, *end))
+    head = ("why", "verdict", "seconds", "steps", "longest between marks")
     if findings.is_line:
         return table(("#", findings.run.axis.name, *head, "ended", "folder"), rows, right=(0, 1, 4, 5, 6))
     return table(("#", "cell", *head, "peak memory", "ended", "folder"), rows, right=(0, 4, 5, 6, 7))

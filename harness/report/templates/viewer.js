@@ -173,7 +173,7 @@ function trialsTable(run, show, isShown) {
     { name: "why it was run", text: (row) => row.role },
     { name: "seconds", text: (row) => seconds(row.seconds), value: (row) => row.seconds, right: true },
     { name: "steps", text: (row) => String(row.steps), value: (row) => row.steps, right: true },
-    { name: "silent up to", text: (row) => seconds(row.silent), value: (row) => row.silent, right: true },
+    { name: "longest between marks", text: (row) => (row.silent ? seconds(row.silent) : "-"), value: (row) => row.silent, right: true },
     { name: "ended", text: (row) => row.ended },
   ];
   return table({

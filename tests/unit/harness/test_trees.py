@@ -24,3 +24,14 @@ def test_a_resumed_run_takes_out_the_worktrees_of_the_controller_that_was_killed
     Worktrees(repository=repository, folder=folder).close()
 
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_the_subjects_of_commits_are_those_of_their_messages_by_any_name(tmp_path):
+    git(tmp_path, "init", "-q")
+    for message in ("one", "two: a\n\nmore of it", ""):
+        git(tmp_path, "commit", "-q", "--allow-empty", "--allow-empty-message", "-m", message)
+    git(tmp_path, "tag", "v2", "HEAD~1")
+    trees = Worktrees(repository=tmp_path, folder=tmp_path / "trees")
+
+    names = ["HEAD~2", "v2", "HEAD~1", "HEAD"]
+    assert trees.subjects(names) == {"HEAD~2": "one", "v2": "two: a", "HEAD~1": "two: a", "HEAD": ""}

@@ -301,3 +301,22 @@ def test_where_every_cell_ended_as_the_matrix_expects_the_answer_says_so(make_ca
     expects = f"expect:\n  - {{when: {{tied: 1, find_unused: 1}}, verdict: {verdict}}}\n"
     told = build(*make_campaign(trials, text=FLAGS + expects)).summary
     assert ("All of them as the matrix expects." in told.answer) is says
+
+
+ALONE = """
+version: 1
+name: alone
+description: "Does it finish: python train.py"
+target: command
+command: [python, train.py]
+axes: {length: {type: ordered, values: [1], apply: {arg: --length}}}
+include: [{}]
+"""
+
+
+def test_junit_says_in_how_many_of_its_trials_a_program_failed(make_campaign):
+    run, run_dir = make_campaign([({}, "pass", 0), ({}, "crash", 1), ({}, "crash", 2)], text=ALONE, answered=False)
+
+    case = ET.fromstring(form(run, run_dir, "junit", hide=())).find("testsuite/testcase")
+
+    assert case.find("failure").get("message").endswith("CRASH (RuntimeError), 2 of 3 trials")

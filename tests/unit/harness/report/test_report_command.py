@@ -184,13 +184,14 @@ def listed(runs, monkeypatch, *, columns=80):
 
 def test_the_list_has_the_answer_of_a_question_and_not_that_there_is_one(report, make_run):
     _, run_dir = make_run("threshold")
-    assert "2 of 2" not in report("--list", "--runs", run_dir.parent).stdout  # before there is a report
+    assert "HANG" not in report("--list", "--runs", run_dir.parent).stdout  # before there is a report
 
     report(run_dir)
 
     (line,) = report("--list", "--runs", run_dir.parent).stdout.splitlines()
-    answer = json.loads((run_dir / "report.json").read_text())["answer"]
-    assert line.split("  ")[-2:] == [answer, "From which n_layers in 1..12 does training fail?"]
+    verdict = json.loads((run_dir / "report.json").read_text())["verdict"]
+    assert verdict == "HANG (deadlock) from n_layers=5 on"
+    assert line.split("  ")[-2:] == [verdict, "From which n_layers in 1..12 does training fail?"]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,18 @@ def test_the_list_has_the_verdict_of_a_program(report, make_campaign, trials, wo
     assert [part.strip() for part in line.split("  ")[-2:]] == [words, "Does it finish: python train.py"]
 
 
+def test_the_list_has_the_failure_of_many_cells_in_a_few_words_and_how_far_they_came(report, make_campaign):
+    trials = [({}, "pass"), ({"ckpt": "reentrant"}, "crash")]
+    _, run_dir = make_campaign(trials, ended="budget used up")
+    report(run_dir)
+
+    (line,) = report("--list", "--runs", run_dir.parent).stdout.splitlines()
+
+    words = line.split("  ")[-2]
+    assert words.startswith("Partial (budget used up): CRASH (RuntimeError) in one cell of 2")
+    assert len(words) < 100
+
+
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_on_a_terminal_each_run_is_a_line_of_question_and_one_of_answer(report, make_run, monkeypatch, columns):
     _, run_dir = make_run("threshold")
@@ -217,9 +230,9 @@ def test_on_a_terminal_each_run_is_a_line_of_question_and_one_of_answer(report, 
     question, answer = listed(run_dir.parent, monkeypatch, columns=columns)
 
     assert question.startswith(run_dir.name)
-    assert answer.startswith("    n_layers=5 hangs")
+    assert answer == "    HANG (deadlock) from n_layers=5 on"
     assert max(len(question), len(answer)) <= columns
-    assert answer.endswith(" .." if columns < 100 else "15 of 15 trials.")
+    assert question.endswith(" .." if columns < 100 else "does training fail?")
 
 
 def test_what_a_report_said_before_the_run_went_on_is_not_its_answer(report, make_run, parts):

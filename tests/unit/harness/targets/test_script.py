@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.core.command_line import CommandLine, composed, difference, placeholders
+from harness.core.command_line import CommandLine, at_commit, composed, difference, placeholders
 from harness.core.errors import CommandError, SpecError
 from harness.core.point import Point
 from harness.core.spec import Limits
@@ -111,10 +111,26 @@ def test_variables_in_front_are_set_for_the_program_and_flags_leave_them_out(tar
         (("x", "--amp"), ("x", "--no-amp"), "with --no-amp"),
         (("x",), ("x", "--safe"), "with --safe"),
         (("x", "--a", "y", "--b"), ("x", "y"), "without --a and without --b"),
+        (("x", "--layers", "-1"), ("x", "--layers", "-2"), "with --layers -2"),
+        (("x", "ddp", "4"), ("x", "single", "4"), ""),
+        (("x", "ddp", "--amp"), ("x", "single"), ""),
+        (("x", "-1"), ("x", "-2"), ""),
+        (("x", "4"), ("x",), ""),
+        (("x",), ("x",), ""),
     ],
 )
 def test_what_two_command_lines_differ_in_is_said_as_one_would(before, after, said):
     assert difference(CommandLine((), before), CommandLine((), after)) == said
+
+
+def test_a_command_line_at_a_commit_is_run_in_a_new_worktree_of_it():
+    line = CommandLine((("A", "1"),), ("python", "a b.py"))
+
+    assert at_commit(line, None) == ("A=1", "python", "'a b.py'")
+    words = " ".join(at_commit(line, "cf795942bab3"))
+    assert words == (
+        '(d=$(mktemp -d) && git worktree add --detach "$d" cf795942bab3 && cd "$d" && A=1 python \'a b.py\')'
+    )
 
 
 def test_a_variable_that_differs_is_named():
