@@ -161,6 +161,18 @@ def test_repeats_budget_and_certificate_become_effort():
             7,
             "exactly one of arg, env, config, python, commit, map",
         ),
+        (
+            "version: 1\nname: m\ntarget: command\ncommand: [python, x.py]\naxes:\n"
+            "  py: {type: categorical, values: [a, b], apply: {python: '/{value}/bin/python'}}\n",
+            6,
+            "axis 'py' has no place in the command; write {python}",
+        ),
+        (
+            "version: 1\nname: m\ntarget: command\ncommand: [python, x.py]\naxes:\n"
+            "  py: {type: flag, apply: {map: {0: {}, 1: {python: /b/bin/python}}}}\n",
+            6,
+            "axis 'py' has no place in the command; write {python}",
+        ),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
         (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for false"),
         (
