@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
-from harness.core.verdict import FAILURES, Answer, Kind, signature_names
+from harness.core.verdict import FAILURES, REFUSED, Answer, Kind, signature_line, signature_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,15 +25,21 @@ class Oracle:
     another problem. A cause or place that the evidence did not tell matches any. PASS is always good; SLOW, INFRA and
     everything else is unresolved. Feeding the same verdicts again gives the same answers.
 
-    The place of a crash is the function that raised. A hang is looked at from outside, now with native frames and now
-    without, so that it is in another place only when its stack shares no function with the first one's.
+    The place of a crash is the function that raised, or what the program said last. A hang is looked at from outside,
+    now with native frames and now without, so that it is in another place only when its stack shares no function with
+    the first one's.
+
+    A command line that was refused is no failure of the training: with ``past_refusals`` it never becomes the one being
+    sought, unless its kind is named.
     """
 
-    def __init__(self, bad: tuple[Kind, ...] = ()) -> None:
+    def __init__(self, bad: tuple[Kind, ...] = (), *, past_refusals: bool = False) -> None:
         self._bad = frozenset(bad)
+        self._past_refusals = past_refusals
         self._kind: Kind | None = None
         self._cause: str | None = None
         self._frames: tuple[str, ...] = ()
+        self._line = ""
         self._others: list[str] = []
 
     @property
@@ -44,6 +50,8 @@ class Oracle:
         if self._kind is None:
             return "the first failure that shows up"
         failure = f"{self._kind} ({self._cause})" if self._cause else str(self._kind)
+        if self._line:
+            return f"{failure}, {self._line}"
         return f"{failure} in {self._frames[0]}" if self._kind is Kind.CRASH and self._frames else failure
 
     @property
@@ -63,6 +71,7 @@ class Oracle:
             self._kind = verdict.kind
             self._cause = self._cause or verdict.cause
             self._frames = self._frames or signature_names(verdict.signature)
+            self._line = self._line or signature_line(verdict.signature)
             return Answer.BAD
         if self._description(verdict) not in self._others:
             self._others.append(self._description(verdict))
@@ -80,7 +89,7 @@ class Oracle:
 
     def _matches(self, verdict: Verdict) -> bool:
         if self._kind is None:
-            return True
+            return not (self._past_refusals and verdict.cause == REFUSED)
         if verdict.kind is not self._kind:
             return False
         if self._cause is not None and verdict.cause is not None and verdict.cause != self._cause:
@@ -88,7 +97,9 @@ class Oracle:
         return not self._is_elsewhere(verdict)
 
     def _is_elsewhere(self, verdict: Verdict) -> bool:
-        frames = signature_names(verdict.signature)
+        line, frames = signature_line(verdict.signature), signature_names(verdict.signature)
+        if line and self._line:
+            return line != self._line
         if not frames or not self._frames:
             return False
         if verdict.kind is Kind.CRASH:
@@ -97,9 +108,12 @@ class Oracle:
 
     def _description(self, verdict: Verdict) -> str:
         """The failure in words, with its place where only that tells it from the one being sought."""
-        frames = signature_names(verdict.signature)
-        is_twin = verdict.kind is self._kind and verdict.cause == self._cause
-        return f"{verdict} in {frames[0]}" if is_twin and frames else str(verdict)
+        line, frames = signature_line(verdict.signature), signature_names(verdict.signature)
+        if verdict.kind is not self._kind or verdict.cause != self._cause:
+            return _in_words(verdict)
+        if line:
+            return f"{verdict}, {line}"
+        return f"{verdict} in {frames[0]}" if frames else str(verdict)
 
 
 def not_followed(
@@ -114,7 +128,8 @@ def not_followed(
     followed: set[Kind] = set()
     for record in records:
         if record.verdict.kind in FAILURES and record.answer is Answer.UNRESOLVED:
-            cells.setdefault((record.verdict.kind, str(record.verdict)), []).append(record.trial.point)
+            words = _in_words(record.verdict)
+            cells.setdefault((record.verdict.kind, words), []).append(record.trial.point)
         elif record.answer is Answer.BAD:
             followed.add(record.verdict.kind)
     sentences: list[str] = []
@@ -129,6 +144,11 @@ def not_followed(
         where = f"{_times(points)}, with {space.name_of(simplest)}{_elsewhere(points)}"
         sentences.append(f"Another failure was seen and not followed: {words}, {where}. Seek it with {how}.")
     return tuple(sentences)
+
+
+def _in_words(verdict: Verdict) -> str:
+    """The failure, with what the program refused where it refused its command line."""
+    return f"{verdict}, {signature_line(verdict.signature)}" if verdict.cause == REFUSED else str(verdict)
 
 
 def _times(points: Sequence[Point]) -> str:

@@ -99,6 +99,22 @@ def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
     assert oracle.others == ("HANG (deadlock) in queue.get",)
 
 
+def test_two_command_lines_that_are_refused_for_different_reasons_are_two_failures():
+    zero = verdict(Kind.CRASH, "usage-error", at='"--zero requires --shard N"')
+    fused = verdict(Kind.CRASH, "usage-error", at='"--fused excludes --offload"')
+    oracle = Oracle()
+    assert [oracle.answer(v) for v in (fused, zero, fused)] == [BAD, UNRESOLVED, BAD]
+    assert oracle.sought == 'CRASH (usage-error), "--fused excludes --offload"'
+    assert oracle.others == ('CRASH (usage-error), "--zero requires --shard N"',)
+
+
+def test_a_refused_command_line_is_passed_over_by_a_search_for_a_cause_unless_crashes_are_asked_for():
+    refused = verdict(Kind.CRASH, "usage-error", at='"--fused excludes --offload"')
+    oracle = Oracle(past_refusals=True)
+    assert [oracle.answer(v) for v in (refused, HANG, refused)] == [UNRESOLVED, BAD, UNRESOLVED]
+    assert Oracle((Kind.CRASH,), past_refusals=True).answer(refused) is BAD
+
+
 FLAG_AXES = [Axis(name=name, path=f"flags.{name}", type=AxisType.FLAG, values=(False, True)) for name in "abc"]
 FLAGS = Space(factors=tuple(Factor(axis=axis, good=False, bad=True) for axis in FLAG_AXES))
 C_ALONE = Cause(
