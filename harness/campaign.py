@@ -29,6 +29,7 @@ from harness.plan.starts import Starts
 from harness.replay import beyond, hearing_of
 from harness.search.along import Along
 from harness.search.controls import next_control, with_controls
+from harness.search.forecast import within
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
 from harness.search.refusal import with_refusal
@@ -258,7 +259,8 @@ class Campaign:
                 self.queue.release(lease)
                 return True
             plan = self.search.estimate()
-            self.screen.planned(plan)
+            limited = within(plan, most=self.matrix.effort.max_trials, done=len(self.store.records()) + self.lanes.busy)
+            self.screen.planned(limited)
             self.store.add_decision(request, plan=plan, gpus=claim.names)
             self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, claim, hide=self.hides_gpus)
             self.queue.want(self._requests())
