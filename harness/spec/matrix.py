@@ -366,6 +366,9 @@ def _check_search(kind: SearchKind, row: Any, space: Space, fixed: Mapping[str, 
     for name, cell in corners.items():
         rule = space.broken(cell)
         if rule is not None:
-            raise SpecError(f"the {name} corner ({space.name_of(cell)}) of this search breaks a rule: {rule}")
+            mended = space.mended(cell) if name == "bad" else None
+            way = f"{mended[0].name}: {word_of(mended[0].good)}" if mended else ""
+            instead = f"; hold an axis in this search, e.g. fixed: {{{way}}}" if way else ""
+            raise SpecError(f"the {name} corner ({space.name_of(cell)}) of this search breaks a rule: {rule}{instead}")
     if len(set(corners.values())) < len(corners):
         raise SpecError("the good and the bad corner of this search are the same cell")

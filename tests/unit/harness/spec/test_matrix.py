@@ -189,6 +189,11 @@ def test_repeats_budget_and_certificate_become_effort():
             10,
             "breaks a rule: n_layers=3 is excluded",
         ),
+        (
+            HEAD + "exclude:\n  - {n_layers: 4, share_kv: 1}\nsearches:\n  - {name: s, kind: minimise}\n",
+            10,
+            "is excluded; hold an axis in this search, e.g. fixed: {share_kv: false}",
+        ),
         (HEAD + "exclude: [{}]\n", 7, "would hold everywhere"),
         (HEAD + "exclude:\n  - {n_layers: []}\n", 8, "an empty list selects nothing"),
         (HEAD + "exclude:\n  - {n_layers: '>=9'}\n", 8, "no value of axis 'n_layers' is >=9"),
