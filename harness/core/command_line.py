@@ -98,6 +98,11 @@ def starts_interpreter(words: Iterable[str]) -> bool:
     return False
 
 
+def variables_before(words: Iterable[str]) -> tuple[str, ...]:
+    """The names of the variables in front of the program; they win over any that a trial sets besides."""
+    return tuple(word.partition("=")[0] for word in takewhile(_VARIABLE.match, words))
+
+
 def removable_variables(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Variables in front of the program that a flag leaves out when it is off, each with the flag's name."""
     variables: list[tuple[str, str]] = []

@@ -173,6 +173,12 @@ def test_repeats_budget_and_certificate_become_effort():
             6,
             "axis 'py' has no place in the command; write {python}",
         ),
+        (
+            "version: 1\nname: m\ntarget: command\ncommand: [A=1, python, x.py]\naxes:\n"
+            "  a: {type: flag, apply: {env: A}}\n",
+            6,
+            "axis 'a' sets $A, which the command sets itself and so hides",
+        ),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
         (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for false"),
         (
