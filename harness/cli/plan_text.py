@@ -23,6 +23,7 @@ from harness.search.strategies import strategy_of
 from harness.store.redact import redact_text
 from harness.targets import TARGETS
 from harness.targets.script import ScriptTarget
+from harness.trees import prove_of_commits
 
 if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 def print_plan(settings: Settings, question: CampaignSpec) -> None:
     """Say it, on standard output. Trials of earlier runs that would count are taken into account; nothing is run."""
+    prove_of_commits(question.matrix)
     earlier = _earlier(settings, question)
     counted = of_use(question, strategy_of(question), earlier.counted) if question.reuse else []
     estimate = within(foreseen(question, counted), most=question.matrix.effort.max_trials, done=0)
