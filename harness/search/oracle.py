@@ -121,29 +121,37 @@ def not_followed(
 ) -> tuple[str, ...]:
     """A sentence for each failure that was seen and is not the one being sought: where, and what seeks it.
 
+    None seeks a command line that was refused: it says that such a cell was never run.
+
     ``may_set``: the same command takes ``--set``, so that a failure of the kind that was sought can be sought beside
     the ``causes`` that were named.
     """
-    cells: dict[tuple[Kind, str], list[Point]] = {}
+    cells: dict[str, list[TrialRecord]] = {}
     followed: set[Kind] = set()
     for record in records:
         if record.verdict.kind in FAILURES and record.answer is Answer.UNRESOLVED:
-            words = _in_words(record.verdict)
-            cells.setdefault((record.verdict.kind, words), []).append(record.trial.point)
+            cells.setdefault(_in_words(record.verdict), []).append(record)
         elif record.answer is Answer.BAD:
             followed.add(record.verdict.kind)
     sentences: list[str] = []
-    for (kind, words), points in cells.items():
+    for words, alike in cells.items():
+        points, verdict = [record.trial.point for record in alike], alike[0].verdict
         simplest = min(points, key=lambda cell: len(set(cell) - set(space.good)))
-        away = _away_from(causes, simplest) if may_set and kind in followed else ()
-        how = f"--bad {kind.lower()}"
-        if away:
-            how = f"the same command and {' '.join(away)}"
-        elif kind in followed:
-            how += ", which takes both for one failure"
         where = f"{_times(points)}, with {space.name_of(simplest)}{_elsewhere(points)}"
+        if verdict.cause == REFUSED:
+            sentences.append(f"Refused by the program, so that nothing was tried there: {words}, {where}.")
+            continue
+        away = _away_from(causes, simplest) if may_set and verdict.kind in followed else ()
+        how = _sought_by(verdict.kind, away, is_followed=verdict.kind in followed)
         sentences.append(f"Another failure was seen and not followed: {words}, {where}. Seek it with {how}.")
     return tuple(sentences)
+
+
+def _sought_by(kind: Kind, away: Sequence[str], *, is_followed: bool) -> str:
+    """What seeks a failure of ``kind``: the same command, held ``away`` from the causes, or its kind by name."""
+    if away:
+        return f"the same command and {' '.join(away)}"
+    return f"--bad {kind.lower()}" + (", which takes both for one failure" if is_followed else "")
 
 
 def _in_words(verdict: Verdict) -> str:

@@ -148,3 +148,12 @@ def test_another_failure_is_told_with_its_fewest_settings_and_with_what_seeks_it
         f"Another failure was seen and not followed: {other}, 2 times, with a=true,b=true and 1 other cell. "
         f"Seek it with {how}."
     )
+
+
+def test_a_refused_command_line_is_told_as_such_and_nothing_seeks_it():
+    refused = verdict(Kind.CRASH, "usage-error", at='"--fused excludes --offload"')
+    records = [record(refused, UNRESOLVED, "a", "b"), record(refused, UNRESOLVED, "a", "b")]
+    assert not_followed(records, space=FLAGS, causes=(), may_set=True) == (
+        'Refused by the program, so that nothing was tried there: CRASH (usage-error), "--fused excludes --offload", '
+        "2 times, with a=true,b=true.",
+    )
