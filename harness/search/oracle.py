@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
 
 
+_QUOTE = re.compile(r"\braised [^:]*: (?P<raised>.+)|(?:ends|it said): (?P<printed>.+)", re.DOTALL)
+"""Where the sentence of a verdict quotes the exception."""
+
+
 class Oracle:
     """Answers whether a trial showed the failure being sought.
 
@@ -25,9 +30,10 @@ class Oracle:
     another problem. A cause or place that the evidence did not tell matches any. PASS is always good; SLOW, INFRA and
     everything else is unresolved. Feeding the same verdicts again gives the same answers.
 
-    The place of a crash is the function that raised, or what the program said last. A hang is looked at from outside,
-    now with native frames and now without, so that it is in another place only when its stack shares no function with
-    the first one's.
+    The place of a crash is the function that raised, or what the program said last; where that function raised with
+    other words and was called by others, it is another failure, as of two that a common helper raises. A hang is looked
+    at from outside, now with native frames and now without, so that it is in another place only when its stack shares
+    no function with the first one's.
 
     A command line that was refused is no failure of the training: with ``past_refusals`` it never becomes the one being
     sought, unless its kind is named.
@@ -39,7 +45,7 @@ class Oracle:
         self._kind: Kind | None = None
         self._cause: str | None = None
         self._frames: tuple[str, ...] = ()
-        self._line = ""
+        self._line = self._message = ""
         self._others: list[str] = []
 
     @property
@@ -72,6 +78,7 @@ class Oracle:
             self._cause = self._cause or verdict.cause
             self._frames = self._frames or signature_names(verdict.signature)
             self._line = self._line or signature_line(verdict.signature)
+            self._message = self._message or _message(verdict)
             return Answer.BAD
         if self._description(verdict) not in self._others:
             self._others.append(self._description(verdict))
@@ -103,7 +110,9 @@ class Oracle:
         if not frames or not self._frames:
             return False
         if verdict.kind is Kind.CRASH:
-            return frames[0] != self._frames[0]
+            message = _message(verdict)
+            is_other = bool(message and self._message) and message != self._message
+            return frames[0] != self._frames[0] or (is_other and frames != self._frames)
         return not set(frames) & set(self._frames)
 
     def _description(self, verdict: Verdict) -> str:
@@ -113,7 +122,20 @@ class Oracle:
             return _in_words(verdict)
         if line:
             return f"{verdict}, {line}"
-        return f"{verdict} in {frames[0]}" if frames else str(verdict)
+        return f"{verdict} in {_place(frames, self._frames)}" if frames else str(verdict)
+
+
+def _message(verdict: Verdict) -> str:
+    """What the exception that ended it said, without numbers; empty where the sentence about it quotes none."""
+    match = _QUOTE.search(verdict.because)
+    return re.sub(r"\d+", "#", match["raised"] or match["printed"]) if match else ""
+
+
+def _place(frames: Sequence[str], others: Sequence[str]) -> str:
+    """The innermost of ``frames``, and the way to it where ``others`` have the same innermost one."""
+    if not others or frames[0] != others[0]:
+        return frames[0]
+    return " < ".join(frames)
 
 
 def not_followed(

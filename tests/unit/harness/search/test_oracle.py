@@ -13,10 +13,16 @@ from harness.search.oracle import Oracle, not_followed
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
 
 
-def verdict(kind: Kind, cause: str | None = None, *, at: str = "") -> Verdict:
+def verdict(kind: Kind, cause: str | None = None, *, at: str = "", because: str = "b") -> Verdict:
     signature = f"{kind} {cause}: {at}" if at else None
     return Verdict(
-        kind=kind, cause=cause, rule="r", because="b", cites=("exit",), confidence=Confidence.HIGH, signature=signature
+        kind=kind,
+        cause=cause,
+        rule="r",
+        because=because,
+        cites=("exit",),
+        confidence=Confidence.HIGH,
+        signature=signature,
     )
 
 
@@ -88,6 +94,26 @@ def test_the_same_exception_from_another_function_is_another_failure():
         "it ended in CRASH (RuntimeError) in attention.forward, but CRASH (RuntimeError) in reducer.mark_ready "
         "is being sought"
     )
+
+
+@pytest.mark.parametrize(
+    ("at", "message", "answer"),
+    [
+        ("two.fail < two.g", "failed in g", UNRESOLVED),
+        ("two.fail < two.g", "failed in f 12", BAD),
+        ("two.fail < two.f", "failed in g", BAD),
+        ("two.fail < two.g", "", BAD),
+    ],
+)
+def test_a_common_helper_that_raises_with_other_words_for_another_caller_is_another_failure(at, message, answer):
+    def raised(at: str, message: str) -> Verdict:
+        because = f"raised RuntimeError in two.fail, in output: {message}" if message else "b"
+        return verdict(Kind.CRASH, "RuntimeError", at=at, because=because)
+
+    oracle = Oracle()
+    assert oracle.answer(raised("two.fail < two.f", "failed in f 3")) is BAD
+    assert oracle.answer(raised(at, message)) is answer
+    assert oracle.others == (() if answer is BAD else ("CRASH (RuntimeError) in two.fail < two.g",))
 
 
 def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
