@@ -29,8 +29,10 @@ from harness.plan.starts import Starts
 from harness.replay import beyond, hearing_of
 from harness.search.along import Along
 from harness.search.controls import next_control, with_controls
+from harness.search.forecast import within
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
+from harness.search.refusal import with_refusal
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
 from harness.store.run_store import read_evidence
@@ -95,7 +97,10 @@ class Campaign:
         self.screen = screen
         self.today = dt.date.fromisoformat(parts.clock.wall()[:10])
         self._begin_beyond(store.reused())
-        self.oracle = Oracle(self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()))
+        self.oracle = Oracle(
+            self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()),
+            past_refusals=self.spec.task is Task.MINIMISE,
+        )
         self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
         self.planner = CellPlanner(
             self.spec,
@@ -169,6 +174,7 @@ class Campaign:
             fits = fits_along(records, axis=axis)
             fitted = replace(answer.boundary, fit=scaling_of(records, axis=axis), fits=fits)
             answer = replace(answer, boundary=with_controls(fitted, self.spec, records))
+        answer = with_refusal(answer, self.spec, records)
         commands = own_commands(self.spec, answer, records) if self.matrix.command else ()
         may_set = bool(self.matrix.command) and not self.spec.file
         others = not_followed(records, space=space, causes=answer.causes, may_set=may_set)
@@ -253,7 +259,8 @@ class Campaign:
                 self.queue.release(lease)
                 return True
             plan = self.search.estimate()
-            self.screen.planned(plan)
+            limited = within(plan, most=self.matrix.effort.max_trials, done=len(self.store.records()) + self.lanes.busy)
+            self.screen.planned(limited)
             self.store.add_decision(request, plan=plan, gpus=claim.names)
             self.lanes.start(self.attempts.begin(trial, reason=request.reason), lease, claim, hide=self.hides_gpus)
             self.queue.want(self._requests())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import harness
-from harness.core.errors import SpecError
+from harness.core.errors import CommandError, SpecError
 from harness.plan.cells import ProgramTree
 from harness.spec.elsewhere import git
 from harness.store import layout
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
     from harness.core.campaign import CampaignSpec
+    from harness.core.matrix import Matrix
+
+SCRIPTS = frozenset({".py", ".sh"})
+"""How the names of files end that are run, and not read."""
 
 LIMIT_S = 120.0
 """How long git may take for one worktree."""
@@ -117,6 +121,28 @@ def trees_for(spec: CampaignSpec, run_dir: Path) -> Generator[Worktrees | None]:
         yield trees
     finally:
         trees.close()
+
+
+def prove_of_commits(matrix: Matrix) -> None:
+    """Refuse a command that starts a file of the checkout by its whole path: it is the same one at every commit.
+
+    A file that git does not track, such as an interpreter of a virtual environment in the checkout, may be named so.
+
+    Raises:
+        CommandError: which word, and what to write instead.
+    """
+    if not matrix.command or not any(bundle.commit for bundle in matrix.space.bundles):
+        return
+    repository = repository_of(matrix.target)
+    top = Path(git(repository, "rev-parse", "--show-toplevel").strip())
+    for word in matrix.command:
+        path = Path(word).resolve() if Path(word).is_absolute() else Path()
+        is_there = path.suffix in SCRIPTS and path.is_relative_to(top)
+        if is_there and git(repository, "ls-files", "--", str(path)):
+            raise CommandError(
+                f"{word} is the file of this checkout at every commit; write {path.relative_to(top)}, which is that of "
+                "each commit: a trial runs in a folder with the commit's own files"
+            )
 
 
 def repository_of(target: str) -> Path:

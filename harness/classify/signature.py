@@ -11,7 +11,7 @@ from harness.core import verdict
 from harness.reading.frames import is_noise, native_leaf, plain, python_frames, traceback_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from harness.core.evidence import Frame, ThreadStack
     from harness.core.verdict import Kind
@@ -21,6 +21,15 @@ FRAMES = 6
 
 _INLINED = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 """Functions that exist up to Python 3.11 and are part of the one around them from 3.12 on."""
+
+LONGEST_LINE = 200
+"""Letters of a line that are quoted at most."""
+
+_ERROR = re.compile(r"(?:^|[\s:])(?:[\w.]*error|fatal)(?: \w+)?: (?P<what>.*\w.*)", re.IGNORECASE)
+"""A line that says what was wrong: argparse's ``train.py: error: ..``, click's ``Error: ..``, git's ``fatal: ..``."""
+
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_])[-+]?\d[\d.,:e+-]*|/\S+")
+"""What differs from trial to trial of one failure, or with the value along an axis: numbers, addresses and paths."""
 
 _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 
@@ -49,6 +58,24 @@ def fatal_names(text: str) -> tuple[str, ...]:
     """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
     block = _FATAL.search(text)
     return _names_of(traceback_frames(block["frames"])) if block else ()
+
+
+def error_line(lines: Sequence[str]) -> str:
+    """What a program says of its end in its last line with a word in it, without the program's name.
+
+    That is a line that names an error, or the only line there is; a line of a log says nothing of the end. Empty
+    without one.
+    """
+    spoken = [line.strip() for line in lines if re.search(r"\w", line)]
+    match = _ERROR.search(spoken[-1]) if spoken else None
+    if match is not None:
+        return match["what"][:LONGEST_LINE]
+    return spoken[0][:LONGEST_LINE] if len(spoken) == 1 else ""
+
+
+def line_names(line: str) -> tuple[str, ...]:
+    """The one name of a failure that is known by what it said: ``line`` in quotes, with ``#`` for numbers and paths."""
+    return (f'"{_VARYING.sub("#", line)}"',) if line else ()
 
 
 def _names_of(frames: Iterable[Frame]) -> tuple[str, ...]:

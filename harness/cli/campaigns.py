@@ -54,6 +54,7 @@ def run_of(
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore, find_run, read_run
+    from harness.trees import prove_of_commits
 
     jobs, on = options["jobs"], On.of(options)
     if options["resume"]:
@@ -69,6 +70,7 @@ def run_of(
             store.recall(dict(settings.whole_env))
             return conduct(settings, store, jobs=jobs, on=on)
     spec = question(settings)
+    prove_of_commits(spec.matrix)
     prove_programs(settings, spec.matrix, is_elsewhere=bool(on.engine))
     with new_run(settings, spec, invocation=ctx.meta[INVOCATION]) as store:
         return conduct(settings, store, jobs=jobs, on=on)

@@ -58,7 +58,7 @@ def _of_causes(findings: Findings, minimised: Minimised) -> ExitCode:
     from harness.core.cause import MinimiseFinding
     from harness.core.verdict import Kind
 
-    if minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES):
+    if minimised.finding in (MinimiseFinding.GOOD_FAILS, MinimiseFinding.BAD_PASSES, MinimiseFinding.REFUSED):
         return ExitCode.BASELINE
     causes = minimised.causes
     if not causes and Kind.INFRA in findings.kinds:

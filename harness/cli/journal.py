@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
 WORDS = ("pass", "fail", "hang", "crash", "skip")
 NEXT = "continue with --resume"
+OF_RUN = "a run of one program is not continued: run it again"
 
 
 def _place(run: str | None, runs: str | None) -> Path:
@@ -137,7 +138,8 @@ def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -
             click.echo("there is nothing to take back", err=True)
             ctx.exit(ExitCode.NOTHING)
         store.add_undo(min(count, len(facts)))
-        say(f"took back {min(count, len(facts))} of {len(facts)} answers; {NEXT}")
+        then = NEXT if store.spec.matrix.space.factors else OF_RUN
+        say(f"took back {min(count, len(facts))} of {len(facts)} answers; {then}")
 
 
 SKIP = """\b

@@ -17,6 +17,7 @@ from harness.report.findings import Findings
 from harness.report.next_steps import go_on
 from harness.report.tried import grouped, verdict_counts
 from harness.store.history import History, read_lines
+from harness.store.shelf import NOT_FINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,8 @@ def status_lines(run_dir: Path) -> list[str]:
         step = go_on(Findings(run=run))
         return [*lines, f"next: {step.text}", *([f"  {shlex.join(step.command)}"] if step.command else [])]
     request = played.search.ask()
+    if request is None and history.undone() and run.ended == NOT_FINISHED:
+        return [*lines, "next: nothing more is asked; --resume writes down what the answers show now"]
     if request is None:
         return [*lines, "next: nothing; every question is answered"]
     remaining = played.search.estimate()

@@ -17,6 +17,21 @@ ERROR = "Error: "
 """What click puts before the message of a command that is wrongly used."""
 
 
+INSTEAD = {
+    "resume": "an option of the command that began the run, as in: nsa-harness bisect --resume",
+    "list": "nsa-harness report --list",
+    "index": "nsa-harness report --index",
+    "verify": "nsa-harness report --verify",
+    "compare": "nsa-harness report RUN --compare OTHER",
+    "show": "nsa-harness matrix show",
+    "lint": "nsa-harness matrix lint",
+}
+"""What is no command of its own, and where it is."""
+
+ALIKE = ("--limit", "--total", "--timeout")
+"""Names of the longest time that a program may take; each command has one of them at most."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, named in COMMANDS."""
 
@@ -36,7 +51,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from harness.core.errors import suggestion
 
-            raise click.UsageError(f"no such command {args[0]!r}{suggestion(args[0], COMMANDS)}", ctx)
+            instead = f"; it is {INSTEAD[args[0]]}" if args[0] in INSTEAD else suggestion(args[0], COMMANDS)
+            raise click.UsageError(f"no such command {args[0]!r}{instead}", ctx)
         return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:
@@ -57,6 +73,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
+            if isinstance(error, click.NoSuchOption) and (alike := _alike(error)):
+                here = f"No such option {error.option_name!r}; here it is {alike[0]}"
+                raise click.UsageError(here, error.ctx) from error
             message = fitting(f"{ERROR}{short(error.message)}", to=sys.stderr).removeprefix(ERROR)
             if message == error.message:
                 raise
@@ -65,6 +84,16 @@ class LazyGroup(click.Group):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a mistake of ours must not look like an answer
             ctx.exit(tell(error))
+
+
+def _alike(error: click.NoSuchOption) -> list[str]:
+    """What the command calls an option of ALIKE that it does not have; empty for any other option."""
+    if error.ctx is None or error.option_name not in ALIKE:
+        return []
+    options: set[str] = set()
+    for parameter in error.ctx.command.params:
+        options.update(parameter.opts)
+    return [option for option in ALIKE if option in options]
 
 
 @click.group(cls=LazyGroup, help=ABOUT, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ def jobs(
 
     groups: list[tuple[str, Matrix, int, list[Point]]] = []
     total = 0
-    for path, matrix in matrices:
+    for path, matrix in _named_apart(matrices):
         for gpus, cells in by_gpus(matrix).items():
             groups.append((path, matrix, gpus, cells))
             total += len(cells) * matrix.passes
@@ -146,6 +147,18 @@ def jobs(
             shard = number, shards
             rows.append(_shard_job(path, matrix, gpus, cells, shard, runs_on))
     return rows
+
+
+def _named_apart(matrices: list[tuple[str, Matrix]]) -> list[tuple[str, Matrix]]:
+    """The same, each by a name of its own, which its jobs and what they keep are called by: ``m``, ``m-v2``."""
+    rows: dict[str, tuple[str, Matrix]] = {}
+    for path, matrix in matrices:
+        name, number = matrix.name, 1
+        while name in rows:
+            number += 1
+            name = f"{matrix.name}-v{number}"
+        rows[name] = path, replace(matrix, name=name)
+    return list(rows.values())
 
 
 def _shard_job(

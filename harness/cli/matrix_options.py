@@ -124,7 +124,7 @@ Exit codes:
   1    answered, but not certified
   2    wrong use: unknown option, axis or value, or an error in the file
   3    budget used up: the report is partial
-  4    baseline not reproduced: the good cell fails, or the bad one passes
+  4    baseline not reproduced: good fails, bad passes, or one is refused
   6    the machine or the run directory is in the way
   130  interrupted; everything so far is kept, --resume continues
 """

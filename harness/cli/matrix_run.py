@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -96,11 +97,25 @@ def run(ctx: click.Context, *, file: str | None, **options: Any) -> None:
 
 
 def _why_none(file: str | None, options: Mapping[str, Any]) -> str:
-    show = f"see cells and tags with: nsa-harness matrix show {file}"
-    if any(options[name] for name in ("only", "cells", "tags", "gpus", "shard")):
-        return f"; {show}"
+    show = f"see cells and tags with: nsa-harness matrix show {shlex.quote(file)}" if file else ""
+    choosing: list[str] = []
+    for name, option in CHOOSING.items():
+        choosing += [f"{option} {value}" for value in _several(options[name])]
+    if choosing:
+        return f" by {' '.join(choosing)}{show and f'; {show}'}"
     others = ", ".join(strategy for strategy in MatrixStrategy if strategy is not MatrixStrategy.LIST)
     return f": its strategy is list, and it includes none. Choose another with --strategy ({others}), or {show}"
+
+
+CHOOSING = {"only": "--only", "cells": "--cell", "gpus": "--gpus", "shard": "--shard", "tags": "--tag"}
+"""Options that leave cells out."""
+
+
+def _several(value: object) -> tuple[object, ...]:
+    """The values that an option was given, none or one or more."""
+    if isinstance(value, tuple):
+        return cast("tuple[object, ...]", value)
+    return () if value is None else (value,)
 
 
 def question_of(

@@ -17,11 +17,13 @@ from harness.earlier import Earlier, earlier_trials
 from harness.plan.cells import CellPlanner
 from harness.replay import foreseen
 from harness.report.text import count, seconds
+from harness.search.forecast import within
 from harness.search.own_command import TRIES
 from harness.search.strategies import strategy_of
 from harness.store.redact import redact_text
 from harness.targets import TARGETS
 from harness.targets.script import ScriptTarget
+from harness.trees import prove_of_commits
 
 if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
 
 def print_plan(settings: Settings, question: CampaignSpec) -> None:
     """Say it, on standard output. Trials of earlier runs that would count are taken into account; nothing is run."""
+    prove_of_commits(question.matrix)
     earlier = _earlier(settings, question)
     counted = of_use(question, strategy_of(question), earlier.counted) if question.reuse else []
-    estimate = foreseen(question, counted)
+    estimate = within(foreseen(question, counted), most=question.matrix.effort.max_trials, done=0)
     say(question.question)
     say(f"plan: {estimate.text}" if estimate.trials else "plan: nothing is left to run")
     if counted:

@@ -319,15 +319,18 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
 
 def _put(path: Path, text: str) -> None:
     """``text`` as the file ``path``; into it where a device or a pipe is there, which must not be replaced."""
+    from harness.core.errors import NoOutputError, StoreError
     from harness.store.files import write_atomic, write_failed
 
-    if not path.exists() or path.is_file():
-        write_atomic(path.resolve(), text)
-        return
     try:
-        path.write_text(text, encoding="utf-8", errors="replace")
+        if not path.exists() or path.is_file():
+            write_atomic(path.resolve(), text)
+        else:
+            path.write_text(text, encoding="utf-8", errors="replace")
+    except StoreError as error:
+        raise NoOutputError(str(error)) from error
     except OSError as error:
-        raise write_failed(path, error, safe="no file was touched") from error
+        raise NoOutputError(str(write_failed(path, error, safe="no file was touched"))) from error
 
 
 def _hidden(added: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -58,7 +58,7 @@ def matrix_of(settings: Settings, file: str | None, options: Mapping[str, Any], 
     if file is None:
         matrix = typed_matrix(settings, options, command, axes=options["axes"])
     else:
-        no_file_with({**options, "fault": options["fault"] or options["axes"]}, command)
+        no_file_with(options, command)
         matrix = load_matrix(existing(file.partition("::")[0])).matrix
     return with_effort(matrix, options)
 
@@ -133,7 +133,7 @@ def no_file_with(options: Mapping[str, Any], command: Sequence[str]) -> None:
     """Refuse what a matrix file says itself; SpecError."""
     if command:
         raise SpecError("a file and a command behind -- are two questions; leave one of them out")
-    for name in ("fault", "settings", "steps", *OF_PROGRAMS):
+    for name in ("axes", "fault", "settings", "steps", *OF_PROGRAMS):
         if options.get(name):
             raise SpecError(f"{_option(name)} is for a question without a file; write it into the file")
 

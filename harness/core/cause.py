@@ -15,6 +15,7 @@ class MinimiseFinding(StrEnum):
     CAUSE = "cause found"
     GOOD_FAILS = "the good corner fails too"
     BAD_PASSES = "the bad corner passes"
+    REFUSED = "a corner is refused"
     INCONCLUSIVE = "inconclusive"
 
 

@@ -29,6 +29,9 @@ _PLACEHOLDER = re.compile(
 _NEARLY = re.compile(rf"(?<!\{{)\{{\s*({_NAME})\s*:\s*(--[\w-]+)\s*(?:\}}|$)")
 """What was meant for a flag's place and is none: ``{fast :--fast}``, ``{fast:--fast``."""
 
+_THREE_WORDS = re.compile(rf"(?<!\{{)\{{({_NAME}):([^{{}}|]+\|[^{{}}|]*\|[^{{}}]*)\}}(?!\}})")
+"""A place for a flag, which is on or off, with three words or more."""
+
 _VARIABLE = re.compile(rf"{_NAME}=")
 _OPTION = re.compile(r"--?[A-Za-z]")
 _FLAGS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
@@ -62,11 +65,14 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
     """The places in ``words``, in order, each name once.
 
     Raises:
-        CommandError: one name is a value here and a flag there, or something is nearly a flag's place.
+        CommandError: one name is a value here and a flag there, or something is nearly a flag's place, or a flag has
+            more words than one for on and one for off.
     """
     places: dict[str, Placeholder] = {}
     words = list(words)
     for word in words:
+        if several := _THREE_WORDS.search(word):
+            raise CommandError(_three_words(several))
         nearly = _NEARLY.search(_PLACEHOLDER.sub("", word))
         if nearly is not None:
             raise CommandError(
@@ -74,14 +80,28 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
             )
     for match in chain.from_iterable(map(_PLACEHOLDER.finditer, words)):
         name = match["name"]
-        if match["literal"] is not None or name == PYTHON:
+        is_flag = match["on"] is not None
+        if match["literal"] is not None or (name == PYTHON and not is_flag):
             continue
-        place = Placeholder(name, is_flag=match["on"] is not None)
+        place = Placeholder(name, is_flag=is_flag)
         if places.setdefault(name, place) != place:
             raise CommandError(
                 f"{{{name}}} is a value in one place and a flag in another; give one of them another name"
             )
     return tuple(places.values())
+
+
+def starts_interpreter(words: Iterable[str]) -> bool:
+    """Whether ``words`` have the place ``{python}``, without which no interpreter that a trial names is ever run."""
+    for match in chain.from_iterable(map(_PLACEHOLDER.finditer, words)):
+        if match["name"] == PYTHON and match["on"] is None:
+            return True
+    return False
+
+
+def variables_before(words: Iterable[str]) -> tuple[str, ...]:
+    """The names of the variables in front of the program; they win over any that a trial sets besides."""
+    return tuple(word.partition("=")[0] for word in takewhile(_VARIABLE.match, words))
 
 
 def removable_variables(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -147,6 +167,15 @@ def at_commit(line: CommandLine, commit: str | None) -> tuple[str, ...]:
         return line.words
     place = ("(d=$(mktemp -d)", "&&", "git", "worktree", "add", "--detach", '"$d"', shlex.quote(commit))
     return (*place, "&&", "cd", '"$d"', "&&", *line.words[:-1], f"{line.words[-1]})")
+
+
+def _three_words(match: re.Match[str]) -> str:
+    name, words = match[1], match[2].split("|")
+    return (
+        f"{match[0]!r} has {len(words)} words, and a flag has two, one for on and one for off; write {{{name}}} where "
+        f"the value belongs and give the values with --axis {name}=FIRST,SECOND,THIRD; for a literal {match[0]} write "
+        f"{{{match[0]}}}"
+    )
 
 
 def _filled(word: str, values: Mapping[str, Value], python: str) -> list[str]:

@@ -91,6 +91,12 @@ class NotWritableError(StoreError):
     help = "What was written before is safe. Choose a place that you may write to with --runs."
 
 
+class NoOutputError(StoreError):
+    """A text that was asked for in a file, and could not be written there."""
+
+    help = "Nothing else was to be done. Name another file with -o, or leave -o out to have it printed."
+
+
 class NotOursError(StoreError):
     """A file or folder that this program did not make, and that it would have to replace."""
 

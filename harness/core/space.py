@@ -161,6 +161,16 @@ class Space:
                 return rule
         return None
 
+    def mended(self, cell: Point) -> tuple[Factor, Point] | None:
+        """An axis of the rule that ``cell`` breaks, and ``cell`` with it at its good value; None if that breaks one."""
+        rule = self.broken(cell)
+        for name in reversed(rule.when.names if rule else ()):
+            factor = self.factor(name)
+            other = cell.with_value(name, factor.good)
+            if self.broken(other) is None:
+                return factor, other
+        return None
+
     def name_of(self, cell: Point) -> str:
         """A short name: the values that are not the good ones, in the order of the axes; ``baseline`` when all are.
 

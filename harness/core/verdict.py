@@ -62,6 +62,9 @@ class Answer(StrEnum):
     UNRESOLVED = "unresolved"
 
 
+REFUSED = "usage-error"
+"""The cause of a program that printed its usage and an error, and did nothing: its command line makes no sense."""
+
 NEVER_STARTED = "never-started"
 """The cause of a trial whose program could not be started."""
 
@@ -83,16 +86,25 @@ class Alternative:
 
 
 def signature(kind: Kind, cause: str | None, names: Iterable[str]) -> str:
-    """``HANG deadlock: backward_deadlock.acquire_forever < probe.strike < ...``, innermost first."""
+    """``HANG deadlock: backward_deadlock.acquire_forever < probe.strike < ...``, innermost first.
+
+    Of a program that ended without any function to name, its only name is the line that it said last, in quotes.
+    """
     head = f"{kind} {cause}" if cause else str(kind)
     path = " < ".join(names)
     return f"{head}: {path}" if path else head
 
 
 def signature_names(text: str | None) -> tuple[str, ...]:
-    """The functions of such a signature, innermost first; none of a failure without one."""
+    """The functions of such a signature, innermost first; none of a failure without one, or with a line it said."""
     _, _, path = (text or "").partition(": ")
-    return tuple(path.split(" < ")) if path else ()
+    return tuple(path.split(" < ")) if path and not path.startswith('"') else ()
+
+
+def signature_line(text: str | None) -> str:
+    """The line, in quotes, by which a failure without functions is known: ``"--zero requires --shard N"``; or ""."""
+    _, _, path = (text or "").partition(": ")
+    return path if path.startswith('"') else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,8 +162,9 @@ class Taps:
             self._mark("output", line)
 
     def _speaks(self) -> bool:
-        """Whether the program itself has begun to tell how far it is."""
-        self._has_spoken = self._has_spoken or any(self._trial_dir.glob("heartbeat_rank*[0-9].jsonl"))
+        """Whether the program itself has begun to tell how far it is; one that raised leaves a file without a mark."""
+        own = self._trial_dir.glob("heartbeat_rank*[0-9].jsonl")
+        self._has_spoken = self._has_spoken or any(map(_size, own))
         return self._has_spoken
 
     def _mark(self, phase: str, detail: str | None, *, step: int | None = None) -> None:

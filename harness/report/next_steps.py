@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import CellStatus, Task
-from harness.core.cause import AxisFinding
+from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
@@ -54,6 +54,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     steps = [
         _put_right(findings),
         None if findings.subject is None else give_input(findings.subject),
+        _other_corner(findings),
         _look_closer(findings, place),
         NextStep(text=instead) if instead else None,
         _slow(findings),
@@ -73,6 +74,18 @@ def _put_right(findings: Findings) -> NextStep | None:
         if step is not None:
             return step
     return None
+
+
+def _other_corner(findings: Findings) -> NextStep | None:
+    """What to ask where the program refuses the command line of a corner, so that no cause can be looked for."""
+    minimised = findings.answer.minimised
+    if minimised is None or minimised.finding is not MinimiseFinding.REFUSED:
+        return None
+    return NextStep(
+        text="Ask with cells that the program accepts: leave a flag out of the command or hold it (--set NAME=0), name "
+        "a cell that fails with --bad-cell AXIS=V,.., or write a matrix file whose rules (requires, exclude) say what "
+        "goes together."
+    )
 
 
 def never_started(run: Run, record: TrialRecord) -> NextStep | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import AxisFit, CellResult, FailureTable
     from harness.core.point import Point
     from harness.report.findings import Findings
-    from harness.report.tried import Group
+    from harness.report.tried import Group, TrialSet
 
 
 def summarise(findings: Findings) -> Summary:
@@ -214,13 +214,21 @@ def _cells(findings: Findings) -> str:
     not_run = findings.not_run
     words: dict[str, int] = {}
     for trials in total.values():
-        ending = listed(trials.words)
+        ending = _ending(trials)
         words[ending] = words.get(ending, 0) + 1
     if set(words) == {"PASS"} and not not_run:
         return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
     words |= {"not started": len(not_run)} if not_run else {}
     split = how_many(sorted(words.items(), key=lambda item: -item[1]))
     return f"{count(len(total) + len(not_run), 'cell')}: {split}.{_surprises(findings)}{_out_of_time(findings)}"
+
+
+def _ending(trials: TrialSet) -> str:
+    """What the trials of a cell ended in: ``PASS``, or ``CRASH in some trials, PASS in others``."""
+    failures = [word for word in trials.words if word != Kind.PASS]
+    if not failures or len(failures) == len(trials.words):
+        return listed(trials.words)
+    return f"{listed(failures)} in some trials, {Kind.PASS} in others"
 
 
 def _surprises(findings: Findings) -> str:

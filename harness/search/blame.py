@@ -75,7 +75,7 @@ def _because(search: Minimise, finding: MinimiseFinding, causes: tuple[Cause, ..
             return f"the cell that was to fail {bad}{_excluding(bad, search.effort.confidence)}: nothing to explain."
         case MinimiseFinding.CAUSE:
             return " ".join(map(_sentence, causes))
-        case MinimiseFinding.INCONCLUSIVE:
+        case MinimiseFinding.INCONCLUSIVE | MinimiseFinding.REFUSED:
             if causes:
                 return "Not certified: " + " ".join(map(_sentence, causes))
             return f"the baseline {good}, the cell that was to fail {bad}; that is not enough to look for a cause."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -53,6 +54,13 @@ def forecast(search: Minimise) -> PlanEstimate:
     if not plays:
         return _no_plan("not predictable: no cause of one or two settings fits")
     return _estimate(plays, is_measured=search.is_measured)
+
+
+def within(estimate: PlanEstimate, *, most: int, done: int) -> PlanEstimate:
+    """``estimate``, and that the limit of ``most`` trials, ``done`` of which were run, will end the run before."""
+    if done + estimate.trials <= most:
+        return estimate
+    return replace(estimate, text=f"{estimate.text}; the limit of {most} trials (--max-trials) ends it before")
 
 
 def _no_plan(text: str) -> PlanEstimate:

@@ -178,7 +178,9 @@ class Minimise(Script):
         for name, cell in (("good", self.good_cell), ("bad", self.bad_cell)):
             rule = self.space.broken(cell)
             if rule is not None:
-                raise SpecError(f"the {name} corner ({self.space.name_of(cell)}) breaks a rule: {rule}")
+                mended = self.space.mended(cell) if name == "bad" else None
+                instead = f"; this one does not: --bad-cell {self.space.name_of(mended[1])}" if mended else ""
+                raise SpecError(f"the {name} corner ({self.space.name_of(cell)}) breaks a rule: {rule}{instead}")
         if self.good_cell == self.bad_cell:
             raise SpecError("the good and the bad corner are the same cell, so there is nothing to leave out")
 

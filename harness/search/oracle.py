@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from harness.core.point import assignment
-from harness.core.verdict import FAILURES, Answer, Kind, signature_names
+from harness.core.verdict import FAILURES, REFUSED, Answer, Kind, signature_line, signature_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
 
 
+_QUOTE = re.compile(r"\braised [^:]*: (?P<raised>.+)|(?:ends|it said): (?P<printed>.+)", re.DOTALL)
+"""Where the sentence of a verdict quotes the exception."""
+
+
 class Oracle:
     """Answers whether a trial showed the failure being sought.
 
@@ -25,15 +30,22 @@ class Oracle:
     another problem. A cause or place that the evidence did not tell matches any. PASS is always good; SLOW, INFRA and
     everything else is unresolved. Feeding the same verdicts again gives the same answers.
 
-    The place of a crash is the function that raised. A hang is looked at from outside, now with native frames and now
-    without, so that it is in another place only when its stack shares no function with the first one's.
+    The place of a crash is the function that raised, or what the program said last; where that function raised with
+    other words and was called by others, it is another failure, as of two that a common helper raises. A hang is looked
+    at from outside, now with native frames and now without, so that it is in another place only when its stack shares
+    no function with the first one's.
+
+    A command line that was refused is no failure of the training: with ``past_refusals`` it never becomes the one being
+    sought, unless its kind is named.
     """
 
-    def __init__(self, bad: tuple[Kind, ...] = ()) -> None:
+    def __init__(self, bad: tuple[Kind, ...] = (), *, past_refusals: bool = False) -> None:
         self._bad = frozenset(bad)
+        self._past_refusals = past_refusals
         self._kind: Kind | None = None
         self._cause: str | None = None
         self._frames: tuple[str, ...] = ()
+        self._line = self._message = ""
         self._others: list[str] = []
 
     @property
@@ -44,6 +56,8 @@ class Oracle:
         if self._kind is None:
             return "the first failure that shows up"
         failure = f"{self._kind} ({self._cause})" if self._cause else str(self._kind)
+        if self._line:
+            return f"{failure}, {self._line}"
         return f"{failure} in {self._frames[0]}" if self._kind is Kind.CRASH and self._frames else failure
 
     @property
@@ -63,6 +77,8 @@ class Oracle:
             self._kind = verdict.kind
             self._cause = self._cause or verdict.cause
             self._frames = self._frames or signature_names(verdict.signature)
+            self._line = self._line or signature_line(verdict.signature)
+            self._message = self._message or _message(verdict)
             return Answer.BAD
         if self._description(verdict) not in self._others:
             self._others.append(self._description(verdict))
@@ -80,7 +96,7 @@ class Oracle:
 
     def _matches(self, verdict: Verdict) -> bool:
         if self._kind is None:
-            return True
+            return not (self._past_refusals and verdict.cause == REFUSED)
         if verdict.kind is not self._kind:
             return False
         if self._cause is not None and verdict.cause is not None and verdict.cause != self._cause:
@@ -88,18 +104,38 @@ class Oracle:
         return not self._is_elsewhere(verdict)
 
     def _is_elsewhere(self, verdict: Verdict) -> bool:
-        frames = signature_names(verdict.signature)
+        line, frames = signature_line(verdict.signature), signature_names(verdict.signature)
+        if line and self._line:
+            return line != self._line
         if not frames or not self._frames:
             return False
         if verdict.kind is Kind.CRASH:
-            return frames[0] != self._frames[0]
+            message = _message(verdict)
+            is_other = bool(message and self._message) and message != self._message
+            return frames[0] != self._frames[0] or (is_other and frames != self._frames)
         return not set(frames) & set(self._frames)
 
     def _description(self, verdict: Verdict) -> str:
         """The failure in words, with its place where only that tells it from the one being sought."""
-        frames = signature_names(verdict.signature)
-        is_twin = verdict.kind is self._kind and verdict.cause == self._cause
-        return f"{verdict} in {frames[0]}" if is_twin and frames else str(verdict)
+        line, frames = signature_line(verdict.signature), signature_names(verdict.signature)
+        if verdict.kind is not self._kind or verdict.cause != self._cause:
+            return _in_words(verdict)
+        if line:
+            return f"{verdict}, {line}"
+        return f"{verdict} in {_place(frames, self._frames)}" if frames else str(verdict)
+
+
+def _message(verdict: Verdict) -> str:
+    """What the exception that ended it said, without numbers; empty where the sentence about it quotes none."""
+    match = _QUOTE.search(verdict.because)
+    return re.sub(r"\d+", "#", match["raised"] or match["printed"]) if match else ""
+
+
+def _place(frames: Sequence[str], others: Sequence[str]) -> str:
+    """The innermost of ``frames``, and the way to it where ``others`` have the same innermost one."""
+    if not others or frames[0] != others[0]:
+        return frames[0]
+    return " < ".join(frames)
 
 
 def not_followed(
@@ -107,28 +143,42 @@ def not_followed(
 ) -> tuple[str, ...]:
     """A sentence for each failure that was seen and is not the one being sought: where, and what seeks it.
 
+    None seeks a command line that was refused: it says that such a cell was never run.
+
     ``may_set``: the same command takes ``--set``, so that a failure of the kind that was sought can be sought beside
     the ``causes`` that were named.
     """
-    cells: dict[tuple[Kind, str], list[Point]] = {}
+    cells: dict[str, list[TrialRecord]] = {}
     followed: set[Kind] = set()
     for record in records:
         if record.verdict.kind in FAILURES and record.answer is Answer.UNRESOLVED:
-            cells.setdefault((record.verdict.kind, str(record.verdict)), []).append(record.trial.point)
+            cells.setdefault(_in_words(record.verdict), []).append(record)
         elif record.answer is Answer.BAD:
             followed.add(record.verdict.kind)
     sentences: list[str] = []
-    for (kind, words), points in cells.items():
+    for words, alike in cells.items():
+        points, verdict = [record.trial.point for record in alike], alike[0].verdict
         simplest = min(points, key=lambda cell: len(set(cell) - set(space.good)))
-        away = _away_from(causes, simplest) if may_set and kind in followed else ()
-        how = f"--bad {kind.lower()}"
-        if away:
-            how = f"the same command and {' '.join(away)}"
-        elif kind in followed:
-            how += ", which takes both for one failure"
         where = f"{_times(points)}, with {space.name_of(simplest)}{_elsewhere(points)}"
+        if verdict.cause == REFUSED:
+            sentences.append(f"Refused by the program, so that nothing was tried there: {words}, {where}.")
+            continue
+        away = _away_from(causes, simplest) if may_set and verdict.kind in followed else ()
+        how = _sought_by(verdict.kind, away, is_followed=verdict.kind in followed)
         sentences.append(f"Another failure was seen and not followed: {words}, {where}. Seek it with {how}.")
     return tuple(sentences)
+
+
+def _sought_by(kind: Kind, away: Sequence[str], *, is_followed: bool) -> str:
+    """What seeks a failure of ``kind``: the same command, held ``away`` from the causes, or its kind by name."""
+    if away:
+        return f"the same command and {' '.join(away)}"
+    return f"--bad {kind.lower()}" + (", which takes both for one failure" if is_followed else "")
+
+
+def _in_words(verdict: Verdict) -> str:
+    """The failure, with what the program refused where it refused its command line."""
+    return f"{verdict}, {signature_line(verdict.signature)}" if verdict.cause == REFUSED else str(verdict)
 
 
 def _times(points: Sequence[Point]) -> str:

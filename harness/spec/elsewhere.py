@@ -50,10 +50,24 @@ def _bundle(name: str, word: str) -> Bundle:
 
 
 def _range(text: str, repository: Path) -> list[str]:
-    first, _, last = text.partition("..")
-    begin = git(repository, "rev-parse", "--verify", f"{first.strip()}^{{commit}}")
-    later = git(repository, "rev-list", "--reverse", "--first-parent", f"{begin.strip()}..{last.strip('. ') or 'HEAD'}")
-    return [commit[:SHORT] for commit in (*begin.split(), *later.split())]
+    first, last = (word.strip(". ") for word in text.split("..", 1))
+    last = last or "HEAD"
+    begin = git(repository, "rev-parse", "--verify", f"{first}^{{commit}}").strip()
+    later = git(repository, "rev-list", "--reverse", "--first-parent", f"{begin}..{last}").split()
+    if not later:
+        end = git(repository, "rev-parse", f"{last}^{{commit}}").strip()
+        raise SpecError(_no_commit_after(first, begin, last, end))
+    return [commit[:SHORT] for commit in (begin, *later)]
+
+
+def _no_commit_after(first: str, begin: str, last: str, end: str) -> str:
+    """Why ``first..last`` has no commit: of a range without any, the last commit comes before the first or is it."""
+    if begin == end:
+        return f"{COMMIT}={first}..{last} has no second commit: {first} and {last} are the same one, {begin[:SHORT]}"
+    return (
+        f"{COMMIT}={first}..{last} is turned round: {last} comes before {first} in their history; the commit that "
+        f"passes stands first: {COMMIT}={last}..{first}"
+    )
 
 
 def git(repository: Path, *argv: str, limit_s: float = LIMIT_S) -> str:

@@ -9,7 +9,7 @@ from itertools import combinations, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from harness.core.command_line import placeholders
+from harness.core.command_line import placeholders, variables_before
 from harness.core.errors import SpecError, suggestion, unknown
 from harness.core.matrix import (
     EVERYWHERE,
@@ -208,6 +208,10 @@ class _Reader:
                     raise SpecError(
                         f"{path} is held in base and is also set by axis {factor.name!r}; take one of them out"
                     )
+        for factor in factors:
+            for name in sorted(_settings(factor) & {f"${name}" for name in variables_before(self.keys.command)}):
+                with self.at("axes", factor.name):
+                    raise SpecError(f"axis {factor.name!r} sets {name}, which the command sets itself and so hides")
         for one, other in combinations(factors, 2):
             for path in sorted(_settings(one) & _settings(other)):
                 with self.at("axes", other.name):
@@ -366,6 +370,9 @@ def _check_search(kind: SearchKind, row: Any, space: Space, fixed: Mapping[str, 
     for name, cell in corners.items():
         rule = space.broken(cell)
         if rule is not None:
-            raise SpecError(f"the {name} corner ({space.name_of(cell)}) of this search breaks a rule: {rule}")
+            mended = space.mended(cell) if name == "bad" else None
+            way = f"{mended[0].name}: {word_of(mended[0].good)}" if mended else ""
+            instead = f"; hold an axis in this search, e.g. fixed: {{{way}}}" if way else ""
+            raise SpecError(f"the {name} corner ({space.name_of(cell)}) of this search breaks a rule: {rule}{instead}")
     if len(set(corners.values())) < len(corners):
         raise SpecError("the good and the bad corner of this search are the same cell")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.command_line import placeholders
-from harness.core.errors import FileError, SpecError, suggestion
+from harness.core.command_line import PYTHON, placeholders, starts_interpreter
+from harness.core.errors import CommandError, FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value, word_of
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
@@ -53,13 +53,26 @@ def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> 
     with at(lines.place("axes", name, "bad")):
         bad = value_of(axis, values[-1] if keys.bad is None else keys.bad)
     with at(lines.place("axes", name, "apply")):
-        bundles = _bundles(axis, keys.apply, target)
-    return Factor(axis=axis, good=good, bad=bad, priority=keys.priority, bundles=bundles)
+        factor = Factor(
+            axis=axis, good=good, bad=bad, priority=keys.priority, bundles=_bundles(axis, keys.apply, target)
+        )
+        if command:
+            prove_interpreter(factor, command)
+    return factor
 
 
 def places_of(command: Sequence[str]) -> dict[str, Placeholder]:
     """The places of a command line, by name."""
     return {place.name: place for place in placeholders(command)}
+
+
+def prove_interpreter(factor: Factor, command: Sequence[str]) -> None:
+    """CommandError where ``factor`` names interpreters and ``command``, of another program, starts none of them."""
+    if any(bundle.python for bundle in factor.bundles) and not starts_interpreter(command):
+        raise CommandError(
+            f"axis {factor.name!r} has no place in the command; write {{{PYTHON}}} where its interpreter belongs, e.g. "
+            f"{{{PYTHON}}} train.py"
+        )
 
 
 def value_of(axis: Axis, raw: Any) -> Value:

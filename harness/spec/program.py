@@ -16,7 +16,7 @@ from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.inline import factor_along, name_of_axes
-from harness.spec.matrix_axes import places_of
+from harness.spec.matrix_axes import places_of, prove_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,9 @@ def program_matrix(
     factors: list[Factor] = []
     for text in axes:
         if is_elsewhere(text):
-            factors.append(elsewhere_factor(text, repository=repository))
+            factor = elsewhere_factor(text, repository=repository)
+            prove_interpreter(factor, command)
+            factors.append(factor)
         else:
             factors.append(_factor(text, places))
     names = [factor.name for factor in factors]

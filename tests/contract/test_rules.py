@@ -34,7 +34,7 @@ from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Sur
 from harness.core.point import Point
 from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Prediction, Trial
-from harness.core.verdict import Case, Confidence, Kind, Verdict
+from harness.core.verdict import Case, Confidence, Kind, Verdict, signature_names
 from harness.reading.loops import Variables, loop_samples, with_variables
 from harness.reading.waits import OWN_CONNECTION, ROWS
 from known_ids import known_ids
@@ -2058,3 +2058,31 @@ def test_the_exit_status_of_a_shell_says_which_signal_ended_its_command(code, wo
 @pytest.mark.parametrize("code", [1, 2, 127, 128, 200, 255])
 def test_an_exit_status_that_no_signal_has_is_told_as_it_is(code):
     assert "shell" not in classify(exited(code)).because
+
+
+USAGE = "usage: train.py [-h] [--zero] [--shard SHARD]\n                [--fused]\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "cause", "signature"),
+    [
+        (2, USAGE + "train.py: error: --zero requires --shard N\n", "usage-error", '"--zero requires --shard N"'),
+        (2, USAGE + "train.py: error: --fused excludes --offload\n", "usage-error", '"--fused excludes --offload"'),
+        (2, "Usage: t.py [OPTIONS]\n\nError: Missing option '--n'.\n", "usage-error", "\"Missing option '--n'.\""),
+        (2, USAGE + "train.py: error: argument --n: 12 is above 8.5\n", "usage-error", '"argument --n: # is above #"'),
+        (2, "make: *** [Makefile:3: all] Error 1\nretry\n", "exit-2", ""),
+        (1, USAGE + "train.py: error: --zero requires --shard N\n", "exit-1", '"--zero requires --shard N"'),
+        (1, "loading\nfatal: not a git repository: /home/a/b\n", "exit-1", '"not a git repository: #"'),
+        (1, "no data in /data/3\n", "exit-1", '"no data in #"'),
+        (3, "step 4: loss 0.3\nstep 5: loss 0.2\n", "exit-3", ""),
+        (3, "", "exit-3", ""),
+    ],
+)
+def test_a_program_that_ends_with_a_status_is_known_by_what_it_says_of_its_end(code, text, cause, signature):
+    verdict = classify(exited(code, logs=log(text)))
+
+    assert (verdict.cause, verdict.signature) == (cause, f"CRASH {cause}" + (f": {signature}" if signature else ""))
+    assert signature_names(verdict.signature) == ()
+    last = text.strip().rpartition("\n")[2].rpartition("rror: ")[2]
+    assert last in verdict.because
+    assert ("its command line was refused" in verdict.because) == (cause == "usage-error")

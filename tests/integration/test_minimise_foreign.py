@@ -39,11 +39,27 @@ if os.environ.get("CKPT") == "1" and "ddp" in sys.argv:
 """
 
 
+REFUSES = """
+import argparse, sys
+parser = argparse.ArgumentParser()
+for name in ("overlap", "zero", "shard", "fused", "offload"):
+    parser.add_argument("--" + name, action="store_true")
+asked = parser.parse_args()
+if asked.zero and not asked.shard:
+    parser.error("--zero requires --shard")
+if asked.fused and asked.offload:
+    parser.error("--fused excludes --offload")
+if asked.overlap and asked.zero:
+    raise RuntimeError("overlap and zero do not go together")
+"""
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hangs.py").write_text(HANGS)
     (tmp_path / "raises.py").write_text(RAISES)
+    (tmp_path / "refuses.py").write_text(REFUSES)
     return tmp_path
 
 
@@ -61,6 +77,26 @@ def own_line(text: str) -> str:
 def run_of(place: Path):
     (folder,) = (place / "runs").iterdir()
     return read_run(folder)
+
+
+ON_AND_OFF = tuple(f"{{{name}:--{name}}}" for name in ("overlap", "zero", "shard", "fused", "offload"))
+
+
+def test_a_corner_that_the_program_refuses_ends_the_search_with_what_to_ask_instead(place: Path):
+    done = harness("minimise", "--certify", 2, "--", sys.executable, "refuses.py", *ON_AND_OFF)
+
+    assert done.exit_code == 4, done.output
+    words = " ".join(done.output.split())
+    assert "the cell that was to fail never ran, 3 of 3 times: exit status 2" in words
+    assert "its command line was refused: --fused excludes --offload" in words
+    assert "next: Ask with cells that the program accepts" in words
+    assert "own command line that fails" not in words
+
+    cell = "--bad-cell=overlap=1,zero=1,shard=1,fused=1"
+    done = harness("minimise", cell, "--certify", 2, "--", sys.executable, "refuses.py", *ON_AND_OFF)
+
+    assert done.exit_code in (0, 1), done.output
+    assert own_line(done.stdout) == f"{sys.executable} refuses.py --overlap --zero --shard"
 
 
 RAISING = (

@@ -12,18 +12,18 @@ from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
-from harness.classify.signature import fatal_names, traceback_names
+from harness.classify.signature import error_line, fatal_names, line_names, traceback_names
 from harness.classify.views import (
     has_failed,
 )
 from harness.core.outcome import Ending, signal_name
-from harness.core.verdict import Confidence, Kind
+from harness.core.verdict import REFUSED, Confidence, Kind
 from harness.reading.launcher import before_launcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import WorkerResult
+    from harness.core.evidence import LogTail, WorkerResult
     from harness.core.verdict import Case, Verdict
 
 
@@ -35,6 +35,12 @@ NOBODY_KNOWN = "; nothing says who sent it (the kernel's out-of-memory killer do
 
 OF_A_SIGNAL = 128
 """What shells, and programs that follow them, add to the number of the signal that ended a command."""
+
+OF_USAGE = 2
+"""The exit status of argparse, optparse and click for a command line that makes no sense."""
+
+_USAGE = re.compile(r"usage: ", re.IGNORECASE)
+"""How the line begins that they print before the error."""
 
 NEAR = 8
 """Lines of output from the one that gives the cause away, in which torch names the parameter."""
@@ -125,23 +131,36 @@ def _of_a_shell(code: int) -> str:
 
 
 def _error_status(case: Case, code: int) -> Verdict:
-    log = log_with(case, traceback_names)
+    log = log_with(case, traceback_names) or next((log for log in case.evidence.logs if log.stream == "stderr"), None)
     own = _own_lines(case, before_launcher(log.text)) if log else []
     names = traceback_names("\n".join(_RANK.sub("", line) for line in own))
+    line = "" if names else error_line(own)
+    cause, because = _refusal(case, code, own, line) or _status(case, code, own, log)
+    return conclude(
+        case,
+        Kind.CRASH,
+        cause=cause,
+        because=because,
+        cites=("exit", "progress", *((log.id,) if log and own else ())),
+        confidence=Confidence.PROOF,
+        names=names or line_names(line),
+    )
+
+
+def _refusal(case: Case, code: int, own: Sequence[str], line: str) -> tuple[str, str] | None:
+    """Cause and sentence of a program that did nothing but complain of its command line; None of any other."""
+    if code != OF_USAGE or not line or not any(map(_USAGE.match, own)):
+        return None
+    return REFUSED, f"exit status {code} {place(case)}: its command line was refused: {line}"
+
+
+def _status(case: Case, code: int, own: Sequence[str], log: LogTail | None) -> tuple[str, str]:
     printed = "\n".join(tail.text for tail in case.evidence.logs)
     cause, lines = _first_cause(_own_lines(case, printed.splitlines()))
     last = _last_line(own)
     quote = f"; {log.stream} ends: {last}" if log and last else ""
     quote = f"; it said: {headline(chr(10).join(lines))}" if cause else quote
-    return conclude(
-        case,
-        Kind.CRASH,
-        cause=cause or f"exit-{code}",
-        because=f"exit status {code} {place(case)}, without a result{_of_a_shell(code)}{quote}",
-        cites=("exit", "progress", *((log.id,) if log else ())),
-        confidence=Confidence.PROOF,
-        names=names,
-    )
+    return cause or f"exit-{code}", f"exit status {code} {place(case)}, without a result{_of_a_shell(code)}{quote}"
 
 
 def _first_cause(lines: Sequence[str]) -> tuple[str | None, Sequence[str]]:

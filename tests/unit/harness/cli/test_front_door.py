@@ -161,6 +161,34 @@ def test_who_looks_in_the_wrong_place_is_not_told_to_free_space(place, argv, adv
     assert "Free some space" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["resume"], "no such command 'resume'; it is an option of the command that began the run"),
+        (["verify"], "no such command 'verify'; it is nsa-harness report --verify"),
+        (
+            ["bisect", "--limit", "5s", "--axis", "n=1,2", "--", "x", "{n}"],
+            "'--limit'; here it is --total",
+        ),
+        (["run", "--total", "5s", "--", "x"], "No such option '--total'; here it is --limit"),
+        (["run", "--limti", "5s", "--", "x"], "'--limit'?"),
+        (["matrix", "run", "axes.yaml", "--axis", "n=1,2"], "--axis is for a question without a file"),
+    ],
+)
+def test_a_name_that_another_command_has_is_answered_with_the_one_that_is_meant(place, argv, words):
+    Path("axes.yaml").write_text("version: 1\nname: m\naxes:\n  n_layers: {type: ordered, range: [1, 4]}\n")
+    done = nsa_harness(*argv)
+
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.stderr.split())
+
+
+def test_a_selection_without_a_cell_names_what_was_to_select_and_no_file_that_is_none(place):
+    done = nsa_harness("matrix", "run", "--axis", "mode=a,b", "--shard", "3/3", "--", "x", "{mode}")
+
+    assert (done.exit_code, done.stderr) == (5, "no cell was selected by --shard 3/3\n")
+
+
 SEEDS = [path.read_text() for path in sorted(MATRICES.glob("*.yaml"))]
 
 

@@ -14,7 +14,9 @@ from harness.core.campaign import CampaignSpec, Override, Task
 from harness.core.evidence import Measurement
 from harness.core.matrix import Matrix
 from harness.core.outcome import Ending, Exit, Outcome
+from harness.core.point import Point
 from harness.core.record import Machine, TrialRecord
+from harness.core.space import Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.plan.cells import CellPlanner
@@ -130,6 +132,35 @@ def test_undo_takes_back_and_the_search_asks_that_again(runs: Path):
     assert "4 of 4 decisions are the same" in verb(runs, "replay").output
     verb(runs, "undo", "9")
     verb(runs, "undo", check=5)
+
+
+def test_answers_of_a_run_of_one_program_are_not_asked_again(tmp_path: Path):
+    alone = CampaignSpec(
+        question="?", task=Task.CELLS, matrix=Matrix(name="run", space=Space(factors=())), cells=(Point(),)
+    )
+    with RunStore.create(
+        tmp_path, spec=alone, machine=MACHINE, code="c", argv=("nsa-harness", "run"), clock=FakeClock()
+    ) as store:
+        store.add_override(Override(cell=Point(), answer=Answer.GOOD, by="a user", why="x"))
+    output = verb(tmp_path, "undo").output
+    assert output == "took back 1 of 1 answers; a run of one program is not continued: run it again\n"
+
+
+def test_status_after_an_undo_that_leaves_nothing_to_ask_says_how_the_answer_is_written(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    verb(runs, "undo")
+    monkeypatch.setattr("harness.search.minimise.Minimise.ask", lambda self: None)
+    text = verb(runs, "status").output
+    assert "state: not finished" in text
+    assert "next: nothing more is asked; --resume writes down what the answers show now" in text
+
+
+@pytest.mark.parametrize("name", ["/proc/x.json", "/dev/full"])
+def test_a_report_that_cannot_be_written_where_it_was_asked_for_names_that_option(runs: Path, name: str):
+    text = verb(runs, "report", "--format", "json", "-o", name, check=6).output
+    assert "Name another file with -o" in text
+    assert "--resume" not in text
 
 
 def test_mark_and_skip_count_as_answers_with_their_author(runs: Path):

@@ -66,6 +66,19 @@ def test_for_github_it_is_one_line_that_parses(file: Path):
     assert next(row["runs_on"] for row in json.loads(text)["include"] if row["gpus"] == 2) == ["self-hosted", "h200"]
 
 
+@pytest.mark.parametrize("form", ["json", "gitlab"])
+def test_two_files_of_the_same_name_have_jobs_of_their_own(file: Path, form: str):
+    for name in ("copy.yaml", "third.yaml"):
+        (file.parent / name).write_text(TEXT)
+    files = [str(file.parent / name) for name in ("m.yaml", "copy.yaml", "third.yaml")]
+    done = CliRunner().invoke(matrix, ["emit", *files, "--format", form, "--max-jobs", "6"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.output)
+    names = [row["name"] for row in printed["include"]] if form == "json" else list(printed)
+    assert {f"{name}-gpus{gpus}" for name in ("m", "m-v2", "m-v3") for gpus in (0, 2)} <= set(names)
+    assert len(names) == len(set(names))
+
+
 def test_fewer_jobs_than_groups_is_refused(file: Path):
     with pytest.raises(SpecError, match="raise --max-jobs"):
         jobs([(str(file), load_matrix(file).matrix)], max_jobs=1)

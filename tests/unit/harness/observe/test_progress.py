@@ -190,3 +190,13 @@ def test_who_has_which_rank_is_looked_for_anew_only_where_ranks_do_not_say_so_th
             file.write('{"event":"started","rank":1,"pid":21,"t":1.0}\n')
     census.by_name = {"r0": 20, "r1": 12}
     assert [row["pid"] for row in rows()] == [10, 11, *([21] if speaks else [20, 12])]
+
+
+def test_what_a_program_printed_before_it_raised_is_progress_though_it_had_no_mark_of_its_own(program, tmp_path):
+    it = program()
+    it.prints("step 1\nstep 2\n")
+    (tmp_path / "heartbeat_rank0.jsonl").touch()  # opened to say how it ended
+    assert it.progresses()
+    (tmp_path / "heartbeat_rank0.jsonl").write_text("{}\n")
+    it.prints("step 3\n")
+    assert not it.progresses()

@@ -70,6 +70,12 @@ def test_cells_that_failed_alike_stand_together_the_failure_of_the_headline_firs
     assert [row.split("|")[1].split()[1] for row in rows] == ["CRASH", "CRASH", "HANG", "PASS"]
 
 
+def test_a_cell_that_passed_and_failed_is_counted_as_what_failed_in_some_of_its_trials(make_campaign):
+    trials = [({"tied": False}, "pass"), ({"tied": True}, "crash"), ({"tied": True}, "pass", 1)]
+    answer = build(*make_campaign(trials, text=FLAGS)).summary.answer
+    assert re.search(r"1 PASS, 1 CRASH( \(\w+\))? in some trials, PASS in others\.", answer), answer
+
+
 @pytest.mark.parametrize("name", FORMS.names())
 def test_a_flag_is_spelt_the_same_in_every_form(make_campaign, name):
     ends = {(False, False): "pass", (False, True): "slow", (True, False): "hang", (True, True): "hang"}

@@ -277,6 +277,13 @@ def test_a_corner_that_breaks_a_rule_is_refused_with_the_rule(corner):
         Minimise(space, Effort(), **{corner: space.cell({"a": True})})
 
 
+def test_a_bad_corner_that_breaks_a_rule_is_refused_with_one_that_does_not():
+    rule = Rule(when=Selector(terms=(("a", (True,)), ("b", (True,)))))
+    space = Space(factors=(flag("a"), flag("b"), flag("c")), rules=(rule,))
+    with pytest.raises(SpecError, match=r"excluded; this one does not: --bad-cell a=true,c=true$"):
+        Minimise(space, Effort())
+
+
 def test_two_equal_corners_are_refused():
     space = Space(factors=(flag("a"),))
     with pytest.raises(SpecError, match="the same cell"):

@@ -13,10 +13,16 @@ from harness.search.oracle import Oracle, not_followed
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
 
 
-def verdict(kind: Kind, cause: str | None = None, *, at: str = "") -> Verdict:
+def verdict(kind: Kind, cause: str | None = None, *, at: str = "", because: str = "b") -> Verdict:
     signature = f"{kind} {cause}: {at}" if at else None
     return Verdict(
-        kind=kind, cause=cause, rule="r", because="b", cites=("exit",), confidence=Confidence.HIGH, signature=signature
+        kind=kind,
+        cause=cause,
+        rule="r",
+        because=because,
+        cites=("exit",),
+        confidence=Confidence.HIGH,
+        signature=signature,
     )
 
 
@@ -90,6 +96,26 @@ def test_the_same_exception_from_another_function_is_another_failure():
     )
 
 
+@pytest.mark.parametrize(
+    ("at", "message", "answer"),
+    [
+        ("two.fail < two.g", "failed in g", UNRESOLVED),
+        ("two.fail < two.g", "failed in f 12", BAD),
+        ("two.fail < two.f", "failed in g", BAD),
+        ("two.fail < two.g", "", BAD),
+    ],
+)
+def test_a_common_helper_that_raises_with_other_words_for_another_caller_is_another_failure(at, message, answer):
+    def raised(at: str, message: str) -> Verdict:
+        because = f"raised RuntimeError in two.fail, in output: {message}" if message else "b"
+        return verdict(Kind.CRASH, "RuntimeError", at=at, because=because)
+
+    oracle = Oracle()
+    assert oracle.answer(raised("two.fail < two.f", "failed in f 3")) is BAD
+    assert oracle.answer(raised(at, message)) is answer
+    assert oracle.others == (() if answer is BAD else ("CRASH (RuntimeError) in two.fail < two.g",))
+
+
 def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
     oracle = Oracle()
     backward = verdict(Kind.HANG, "deadlock", at="lock.acquire < probe.strike < trainer.backward")
@@ -97,6 +123,22 @@ def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
     loading = verdict(Kind.HANG, "deadlock", at="queue.get < loader.next")
     assert [oracle.answer(v) for v in (backward, without_native, loading)] == [BAD, BAD, UNRESOLVED]
     assert oracle.others == ("HANG (deadlock) in queue.get",)
+
+
+def test_two_command_lines_that_are_refused_for_different_reasons_are_two_failures():
+    zero = verdict(Kind.CRASH, "usage-error", at='"--zero requires --shard N"')
+    fused = verdict(Kind.CRASH, "usage-error", at='"--fused excludes --offload"')
+    oracle = Oracle()
+    assert [oracle.answer(v) for v in (fused, zero, fused)] == [BAD, UNRESOLVED, BAD]
+    assert oracle.sought == 'CRASH (usage-error), "--fused excludes --offload"'
+    assert oracle.others == ('CRASH (usage-error), "--zero requires --shard N"',)
+
+
+def test_a_refused_command_line_is_passed_over_by_a_search_for_a_cause_unless_crashes_are_asked_for():
+    refused = verdict(Kind.CRASH, "usage-error", at='"--fused excludes --offload"')
+    oracle = Oracle(past_refusals=True)
+    assert [oracle.answer(v) for v in (refused, HANG, refused)] == [UNRESOLVED, BAD, UNRESOLVED]
+    assert Oracle((Kind.CRASH,), past_refusals=True).answer(refused) is BAD
 
 
 FLAG_AXES = [Axis(name=name, path=f"flags.{name}", type=AxisType.FLAG, values=(False, True)) for name in "abc"]
@@ -131,4 +173,13 @@ def test_another_failure_is_told_with_its_fewest_settings_and_with_what_seeks_it
     assert sentence == (
         f"Another failure was seen and not followed: {other}, 2 times, with a=true,b=true and 1 other cell. "
         f"Seek it with {how}."
+    )
+
+
+def test_a_refused_command_line_is_told_as_such_and_nothing_seeks_it():
+    refused = verdict(Kind.CRASH, "usage-error", at='"--fused excludes --offload"')
+    records = [record(refused, UNRESOLVED, "a", "b"), record(refused, UNRESOLVED, "a", "b")]
+    assert not_followed(records, space=FLAGS, causes=(), may_set=True) == (
+        'Refused by the program, so that nothing was tried there: CRASH (usage-error), "--fused excludes --offload", '
+        "2 times, with a=true,b=true.",
     )

@@ -14,6 +14,7 @@ from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.along import Along
 from harness.search.explore import Explore
+from harness.search.forecast import within
 from harness.search.listed import Listed
 from harness.search.minimise import Minimise
 
@@ -41,6 +42,13 @@ def test_no_seconds_are_named_before_a_trial_has_shown_what_one_takes(name):
     after = search.estimate()
     assert after.is_measured
     assert SECONDS.search(after.text), after.text
+
+
+@pytest.mark.parametrize(("most", "done", "ends"), [(4, 0, False), (3, 0, True), (4, 1, True), (5, 1, False)])
+def test_a_plan_of_more_trials_than_may_be_run_says_so(most: int, done: int, ends: bool):
+    estimate = within(SEARCHES["cells"]().estimate(), most=most, done=done)
+    assert estimate.trials == 4
+    assert estimate.text.endswith(f"; the limit of {most} trials (--max-trials) ends it before") == ends
 
 
 def test_a_log_has_the_plan_twice_before_the_first_trial_and_when_its_seconds_are_known():

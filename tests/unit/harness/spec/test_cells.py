@@ -12,6 +12,7 @@ from harness.core.point import AxisType
 from harness.spec.cells import parse_cell, parse_selector
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.inline import inline_matrix
+from harness.spec.program import program_matrix
 
 SPACE = inline_matrix(["n_layers=1..6", "tied_head=false,true", "precision=fp32,bf16"]).space
 
@@ -69,16 +70,48 @@ def test_axes_on_the_command_line_know_their_kind_and_what_they_set():
         inline_matrix([])
 
 
-def test_commits_are_in_their_order_and_interpreters_in_that_given(tmp_path: Path):
-    def git(*argv: str) -> str:
-        who = ("-c", "user.name=n", "-c", "user.email=e@example.org")
-        done = subprocess.run(["git", "-C", str(tmp_path), *who, *argv], capture_output=True, text=True, check=True)
-        return done.stdout
+def git(folder: Path, *argv: str) -> str:
+    who = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+    return subprocess.run(["git", "-C", str(folder), *who, *argv], capture_output=True, text=True, check=True).stdout
 
-    git("init", "--quiet")
+
+def three_commits(folder: Path) -> list[str]:
+    git(folder, "init", "--quiet")
     for number in range(3):
-        git("commit", "--quiet", "--allow-empty", "-m", str(number))
-    commits = git("log", "--reverse", "--format=%H").split()
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", str(number))
+        git(folder, "tag", f"v{number}")
+    return git(folder, "log", "--reverse", "--format=%H").split()
+
+
+@pytest.mark.parametrize(
+    ("range_", "message"),
+    [
+        ("v2..v0", r"v2\.\.v0 is turned round: v0 comes before v2 in their history; .*: commit=v0\.\.v2"),
+        ("v2..v2", r"v2\.\.v2 has no second commit: v2 and v2 are the same one, [0-9a-f]{12}$"),
+        ("v2..", r"v2\.\.HEAD has no second commit: v2 and HEAD are the same one"),
+    ],
+)
+def test_a_range_without_a_commit_after_its_first_is_refused_with_the_reason(tmp_path: Path, range_: str, message: str):
+    three_commits(tmp_path)
+    with pytest.raises(SpecError, match=message):
+        elsewhere_factor(f"commit={range_}", repository=tmp_path)
+
+
+@pytest.mark.parametrize("command", [("python", "x.py"), ("{{python}}", "x.py")])
+def test_interpreters_without_a_place_in_the_command_are_refused_like_any_other_axis(command, tmp_path: Path):
+    def matrix(*words: str):
+        return program_matrix(
+            words, axes=["env:py=/a/python,/b/python"], settings={}, env=(), environ={}, repository=tmp_path
+        )
+
+    with pytest.raises(SpecError, match=r"axis 'py' has no place in the command; write \{python\}"):
+        matrix(*command)
+    for place in (("{python}", "x.py"), ("sh", "-c", "{python} x.py")):
+        assert [bundle.python for bundle in matrix(*place).space.factors[0].bundles] == ["/a/python", "/b/python"]
+
+
+def test_commits_are_in_their_order_and_interpreters_in_that_given(tmp_path: Path):
+    commits = three_commits(tmp_path)
     factor = elsewhere_factor(f"commit={commits[0]}..HEAD", repository=tmp_path)
     assert factor.axis.values == tuple(commit[:12] for commit in commits)
     assert [bundle.commit for bundle in factor.bundles] == list(factor.axis.values)

@@ -161,6 +161,24 @@ def test_repeats_budget_and_certificate_become_effort():
             7,
             "exactly one of arg, env, config, python, commit, map",
         ),
+        (
+            "version: 1\nname: m\ntarget: command\ncommand: [python, x.py]\naxes:\n"
+            "  py: {type: categorical, values: [a, b], apply: {python: '/{value}/bin/python'}}\n",
+            6,
+            "axis 'py' has no place in the command; write {python}",
+        ),
+        (
+            "version: 1\nname: m\ntarget: command\ncommand: [python, x.py]\naxes:\n"
+            "  py: {type: flag, apply: {map: {0: {}, 1: {python: /b/bin/python}}}}\n",
+            6,
+            "axis 'py' has no place in the command; write {python}",
+        ),
+        (
+            "version: 1\nname: m\ntarget: command\ncommand: [A=1, python, x.py]\naxes:\n"
+            "  a: {type: flag, apply: {env: A}}\n",
+            6,
+            "axis 'a' sets $A, which the command sets itself and so hides",
+        ),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
         (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for false"),
         (
@@ -176,6 +194,11 @@ def test_repeats_budget_and_certificate_become_effort():
             HEAD + "exclude:\n  - {n_layers: 3}\ninclude:\n  - {n_layers: 3}\n",
             10,
             "breaks a rule: n_layers=3 is excluded",
+        ),
+        (
+            HEAD + "exclude:\n  - {n_layers: 4, share_kv: 1}\nsearches:\n  - {name: s, kind: minimise}\n",
+            10,
+            "is excluded; hold an axis in this search, e.g. fixed: {share_kv: false}",
         ),
         (HEAD + "exclude: [{}]\n", 7, "would hold everywhere"),
         (HEAD + "exclude:\n  - {n_layers: []}\n", 8, "an empty list selects nothing"),

@@ -197,6 +197,12 @@ def test_what_is_nearly_a_place_for_a_flag_is_named(word):
         placeholders(["python", "train.py", word])
 
 
+def test_a_flag_with_three_words_is_an_axis_of_values():
+    with pytest.raises(CommandError, match=r"has 3 words, .* write \{size\} .* --axis size=.* literal .* \{\{size:--a"):
+        placeholders(["python", "train.py", "{size:--a 1|--a 2|--a 3}"])
+    assert placeholders(["{{size:--a 1|--a 2|--a 3}}"]) == ()
+
+
 @pytest.mark.parametrize(
     ("word", "names"), [("{{fast :--fast}}", []), ('{"lr": 1}', []), ("f'{x:}'", []), ("{fast:--fast}", ["fast"])]
 )
