@@ -162,13 +162,15 @@ class StackSample:
 class SourceFailure:
     """A source that could not be used, and why; what is missing is evidence too.
 
-    ``stopped_s`` is how long a process was stopped for nothing, seconds.
+    ``stopped_s`` is how long a process was stopped for nothing, seconds; ``no_python`` says that it runs no Python, so
+    that there are no stacks of Python's to be seen.
     """
 
     id: EvidenceId
     source: str
     reason: str
     stopped_s: float = 0.0
+    no_python: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2086,3 +2086,17 @@ def test_a_program_that_ends_with_a_status_is_known_by_what_it_says_of_its_end(c
     last = text.strip().rpartition("\n")[2].rpartition("rror: ")[2]
     assert last in verdict.because
     assert ("its command line was refused" in verdict.because) == (cause == "usage-error")
+
+
+NO_PYTHON = SourceFailure(id="failure-1", source="py-spy", reason="exit 1", no_python=True)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [(NO_PYTHON, Kind.HANG), (replace(NO_PYTHON, no_python=False), Kind.UNRESOLVED)],
+    ids=["no Python", "not seen"],
+)
+def test_of_a_program_without_python_the_kernel_alone_tells_that_all_its_threads_wait_for_each_other(failure, kind):
+    """A Python program of which no stack could be seen is another matter: who keeps its lock is not known."""
+    waits = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
+    assert classify(certain(processes=looks(**waits), failures=(failure,))).kind is kind

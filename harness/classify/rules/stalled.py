@@ -237,7 +237,7 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     if one.pid in nowhere:
         verdict = replace(_loop_verdict(case, one, nowhere[one.pid]), confidence=confidence)
         return _about(case, job, leader, one, verdict, own)
-    if not _stacks_agree(one, job):
+    if not _stacks_agree(one, job) and not (one.pid == leader and _needs_no_stacks(case, one)):
         return None
     if one.meeting is not None and one.meeting.kind == "gpu":
         return _about(case, job, leader, one, _gpu_verdict(case, one), own)
@@ -319,6 +319,12 @@ def _stacks_agree(one: Standing, job: Job) -> bool:
     if len(one.samples) >= SAMPLES:
         return one.stays or (one.meeting is not None and one.meeting.kind == "gpu")
     return not one.samples and one.pid not in job.leaders and one.wait is not None and bool(one.wait.enders)
+
+
+def _needs_no_stacks(case: Case, one: Standing) -> bool:
+    """Whether what trains is no Python: that all its threads wait for each other the kernel alone tells."""
+    no_python = any(failure.no_python for failure in case.evidence.failures)
+    return no_python and not one.samples and one.wait is not None and bool(one.wait.enders)
 
 
 def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:

@@ -8,6 +8,7 @@ others want the cores too, is given more: its CPU time tells the two apart.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -55,6 +56,9 @@ PACKED = Path(harness.__file__).parents[1] / "bin"
 
 _END_LIMIT_S = 2.0
 
+_NO_PYTHON = re.compile(r"(Failed to find|Could not determine) python version")
+"""What py-spy and pystack say of a process in which there is no interpreter."""
+
 _FLAGS = {"recvfrom": 3, "recvmsg": 2}
 """Index of the argument with the flags of a call that receives."""
 
@@ -99,8 +103,10 @@ class Dumper:
         """The stacks of the threads that it shows."""
 
         def failure(reason: str, *, stopped_s: float = 0.0) -> SourceFailure:
-            name = self.name
-            return SourceFailure(id=f"failure-{number}-{name}", source=name, reason=reason, stopped_s=stopped_s)
+            name, no_python = self.name, bool(_NO_PYTHON.search(reason))
+            return SourceFailure(
+                id=f"failure-{number}-{name}", source=name, reason=reason, stopped_s=stopped_s, no_python=no_python
+            )
 
         tool = self.tool or find_tool(self.name)
         if tool is None:

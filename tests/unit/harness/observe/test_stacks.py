@@ -256,6 +256,14 @@ def test_dumper_that_is_refused_is_a_failure_in_its_own_words(tool, child, tmp_p
     failure = sample(PySpy(tool=refuses), child, tmp_path)
     assert failure.reason.startswith("ptrace refused")
     assert "Operation not permitted" in failure.reason
+    assert not failure.no_python
+
+
+def test_a_process_without_python_is_told_from_one_that_may_not_be_seen(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        failures = [sample(source, other.pid, tmp_path, native=True) for source in (PySpy(), PyStack())]
+        other.kill()
+    assert [failure.no_python for failure in failures] == [True, True]
 
 
 def test_dumper_that_prints_nonsense_is_a_failure(tool, child, tmp_path):
