@@ -99,7 +99,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
     asked: set[Point] = set()
     for shard in shards:
         asked.update(shard.question.cells)
-    cells = _in_order(first.question, asked)
+    cells = _in_order(first.question, asked | _of_lost_shards(shards))
     records = _in_one_row(shards, cells)
     whole = first.identity.invocation
     if whole is not None:  # the command of a shard, without what made it one
@@ -131,6 +131,19 @@ def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
     planned = [cell for cell in planned_cells(spec.matrix).cells if cell in cells]
     extra = sorted(cells - set(planned), key=spec.matrix.space.name_of)
     return (*extra, *planned)
+
+
+_CHOOSES = frozenset({"--only", "--cell", "--gpus", "--tag"})
+"""Options that ask for some cells alone: without the shard that is missing, nobody knows which of them it had."""
+
+
+def _of_lost_shards(shards: Sequence[History]) -> set[Point]:
+    """The cells of shards that are missing: they were asked for, and are not run. None where some were chosen."""
+    for shard in shards:
+        invocation = shard.identity.invocation
+        if invocation is None or not _CHOOSES.isdisjoint(dict(invocation.options)):
+            return set()
+    return set(planned_cells(shards[0].question.matrix).cells) if missing(shards) else set()
 
 
 def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple[History, TrialRecord]]:

@@ -154,6 +154,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
     """The answer, before the report, because somebody waits for it."""
     import json
 
+    from harness.classify.rules.unresolved import ENDED
     from harness.cli.console import result
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
@@ -182,7 +183,8 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
         end_it = subject.to_end(_process_of(record, evidence)) if there else ""
         argv = store.run().argv if there else ()
         label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
-        result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv, label=label))
+        is_over = not there and record.verdict.cause != ENDED
+        result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv, label=label, is_over=is_over))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
 

@@ -275,13 +275,17 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
     slow = findings.slow_groups
     if not slow:
         return None
+    limit_s = slow[0].first.record.trial.budget.total.seconds
     if fit is None:
-        limit_s = slow[0].first.record.trial.budget.total.seconds
         text = f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows."
         return _ask_again(findings, text, "--total", f"{math.ceil(4 * limit_s)}s")
     last = findings.run.axis.values[-1]
     if not isinstance(last, int | float):
         return None
+    if whole_trial_s(findings, fit, at_value=last) <= limit_s:
+        belied = f"it grows faster than up to {at(findings, fit.sizes[-1])}, which predicts less than was not enough"
+        text = f"Give it time: four times the limit of {seconds(limit_s)}; {belied}."
+        return _ask_again(findings, text, "--total", f"{math.ceil(4 * limit_s)}s")
     predicted, times = whole_trial_s(findings, fit, at_value=last), times_beyond(last, fit.sizes)
     most, multiple = (4, "four times") if at_least(times) else (2, "twice")
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
@@ -293,7 +297,7 @@ def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
 
 def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> float:
     """Seconds that a healthy trial at ``at_value`` should take, from the fit; steps are counted, overhead added."""
-    fitted = fit.intercept + fit.slope * at_value
+    fitted = max(dict(fit.predicted).get(at_value, 0.0), fit.intercept + fit.slope * at_value)
     if not per_step(fit):
         return fitted
     steps = 1

@@ -98,29 +98,33 @@ def watched(
     where: Path,
     argv: Sequence[str],
     label: str = "report",
+    is_over: bool = False,
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``.
 
     ``by_key`` has the evidence of every look. ``end_it`` is the command that ends the job, ``argv`` the one that asks
-    again; empty where there is none.
+    again; empty where there is none. ``is_over`` says that the job has ended since its last look.
     """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW):
         head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
-    out = [*head, *_indented(clean(verdict.because))]
+    out = [*head, *_indented(OVER if is_over else ""), *_indented(clean(verdict.because))]
     if evidence is not None:
         out += _evidence_lines(record, evidence)
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
     stopped = sentence(stops_of(by_key.values()), most=NAMED)
-    out += ["", *_indented(stopped), "", *_indented(_next_of(record, evidence, end_it=end_it))]
+    following = NEXT["ended-meanwhile"] if is_over else _next_of(record, evidence, end_it=end_it)
+    out += ["", *_indented(stopped), "", *_indented(following)]
     out += ["", *named_path(label, where, width=WIDTH)]
     if argv:
         out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)
 
+
+OVER = "the job has ended since, how nobody saw; this is its last look"
 
 PAUSED = frozenset({"paused", "stopped"})
 """Causes of what a signal has stopped, undecided or a hang."""

@@ -121,7 +121,9 @@ def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(projec
 
     assert alone.exit_code == 6
     assert "shard 2/2 is missing" in alone.stderr
-    assert "shard 2/2 is missing" in next((project / "alone").glob("*/report.md")).read_text()
+    page = next((project / "alone").glob("*/report.md")).read_text()
+    assert "shard 2/2 is missing" in page
+    assert "not started" in " ".join(page.split("**What happened:**")[0].split()), "its cells were asked for, too"
     assert twice.exit_code == 2
     assert "have the same trial" in twice.stderr
     assert nothing.exit_code == 6

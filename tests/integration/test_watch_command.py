@@ -204,6 +204,9 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
     assert done.exit_code == 3
     assert "again:" not in done.stdout
     assert "watching on every 30 s" in done.stderr
+    words = " ".join(done.stdout.split())
+    assert "the job has ended since, how nobody saw; this is its last look" in words
+    assert "look at its exit status and its output" in words
 
 
 @pytest.mark.parametrize("when", ["before the table is read", "while it is looked at"])

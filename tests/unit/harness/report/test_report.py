@@ -341,6 +341,16 @@ def test_a_trial_far_beyond_what_was_measured_says_so_beside_its_healthy_time():
     )
 
 
+def test_a_prediction_of_less_than_was_not_enough_is_belied_and_not_made(make_run):
+    """Time that doubles with each layer: the line through the first of them says less than the limit that ran out."""
+    run, _ = make_run("no_threshold_slow")
+    limit_s = Findings(run=run).slow_groups[0].first.record.trial.budget.total.seconds
+    short = {"quantity": "seconds per trial", "intercept": 0.1, "slope": 0.01, "predicted": ((12.0, 0.9 * limit_s),)}
+    step = next_steps(Findings(run=with_boundary(run, fit=dataclasses.replace(run.boundary.fit, **short))))[0]
+    assert "predicts less than was not enough" in step.text
+    assert step.command[-2:] == ("--total", f"{4 * limit_s:.0f}s")
+
+
 def test_without_a_fit_more_time_is_a_multiple_of_the_limit(make_run):
     run, _ = make_run("no_threshold_slow")
     assert next_steps(Findings(run=with_boundary(run, fit=None)))[0].command[-2:] == ("--total", "240s")
