@@ -28,8 +28,9 @@ LONGEST_LINE = 200
 _ERROR = re.compile(r"(?:^|[\s:])(?:[\w.]*error|fatal)(?: \w+)?: (?P<what>.*\w.*)", re.IGNORECASE)
 """A line that says what was wrong: argparse's ``train.py: error: ..``, click's ``Error: ..``, git's ``fatal: ..``."""
 
-_VARYING = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_])[-+]?\d[\d.,:e+-]*|/\S+")
-"""What differs from trial to trial of one failure, or with the value along an axis: numbers, addresses and paths."""
+_VARYING = re.compile(r"/\S+|[\w.+-]*\d[\w.,:+-]*")
+"""What differs from trial to trial of one failure, or with the value along an axis: paths, and every word with a digit
+in it, as numbers, addresses, hosts and numbers of requests have."""
 
 _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 

@@ -2074,6 +2074,7 @@ USAGE = "usage: train.py [-h] [--zero] [--shard SHARD]\n                [--fused
         (1, USAGE + "train.py: error: --zero requires --shard N\n", "exit-1", '"--zero requires --shard N"'),
         (1, "loading\nfatal: not a git repository: /home/a/b\n", "exit-1", '"not a git repository: #"'),
         (1, "no data in /data/3\n", "exit-1", '"no data in #"'),
+        (1, "error: gpu-17a3f: request 7f3e-aa12 refused at 0x7f3e2a\n", "exit-1", '"# request # refused at #"'),
         (3, "step 4: loss 0.3\nstep 5: loss 0.2\n", "exit-3", ""),
         (3, "", "exit-3", ""),
     ],
