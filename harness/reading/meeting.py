@@ -92,6 +92,9 @@ _GPU = re.compile(
     r"^cudaMemcpy|^cuMemcpyDtoH|_local_scalar_dense_cuda"
 )
 
+_OF_CUDA = re.compile(r"(^|/)torch/cuda/")
+"""Where torch's own ``synchronize`` of a device, a stream or an event is: enough without native frames."""
+
 _LAUNCH = re.compile(r"^cu(da)?Launch\w*Kernel")
 
 
@@ -134,6 +137,8 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
     if _calls(leaf, _TRANSPORT):
         return Meeting(kind="collective", name="a collective", frame=caller)
     innermost = next(iter(python_frames(thread)), None)
+    if innermost is not None and bare(innermost) == "synchronize" and _OF_CUDA.search(innermost.file):
+        return Meeting(kind="gpu", name="its GPU", frame=caller)
     if innermost is not None and innermost.file.endswith(_DDP) and bare(innermost) in _IN_DDP:
         return Meeting(kind="collective", name=_IN_DDP[bare(innermost)], frame=caller)
     return None

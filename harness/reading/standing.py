@@ -284,9 +284,9 @@ class Standing:
 
     @property
     def threads_at_the_gpu(self) -> frozenset[int]:
-        """Its threads that wait for the GPU in the last native sample; to the kernel some of them wait for a lock."""
-        native = native_samples(self.samples)
-        return _at_the_gpu(native[-1]) if native else frozenset()
+        """Its threads that wait for the GPU, by the last samples; to the kernel some of them wait for a lock."""
+        telling = (*self.samples[-1:], *native_samples(self.samples)[-1:])
+        return frozenset[int]().union(*map(_at_the_gpu, telling))
 
     @property
     def may_act_by_a_thread(self) -> bool:

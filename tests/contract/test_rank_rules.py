@@ -1351,8 +1351,12 @@ AT_THE_GPU = ThreadStack(
 
 @pytest.mark.parametrize(
     ("stack", "kind"),
-    [(AT_THE_GPU, Kind.UNRESOLVED), (replace(AT_THE_GPU, frames=LOCK), Kind.HANG)],
-    ids=["at the GPU", "in another lock"],
+    [
+        (AT_THE_GPU, Kind.UNRESOLVED),
+        (replace(AT_THE_GPU, frames=(python("synchronize", "/v/torch/cuda/streams.py", 254),)), Kind.UNRESOLVED),
+        (replace(AT_THE_GPU, frames=LOCK), Kind.HANG),
+    ],
+    ids=["at the GPU", "by Python alone", "in another lock"],
 )
 def test_who_waits_for_a_thread_that_sleeps_until_its_gpu_is_done_waits_for_the_gpu(stack, kind):
     """An event made with ``blocking=True`` lets its thread sleep in a lock: to the kernel nothing can end that."""

@@ -2101,3 +2101,12 @@ def test_of_a_program_without_python_the_kernel_alone_tells_that_all_its_threads
     """A Python program of which no stack could be seen is another matter: who keeps its lock is not known."""
     waits = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
     assert classify(certain(processes=looks(**waits), failures=(failure,))).kind is kind
+
+
+def test_of_one_that_uses_a_gpu_it_does_not():
+    """Whoever waits for a GPU by an event that blocks sleeps in a lock, and no stack tells the one from the other."""
+    asleep: list[ProcessState] = []
+    for look in looks(wchan="futex_do_wait", call="futex", timed=False):
+        handler = replace(look.threads[0], tid=PID + 9, name="cuda-EvtHandlr", wchan="do_poll", call="poll", timed=True)
+        asleep.append(replace(look, threads=(*look.threads, handler)))
+    assert classify(certain(processes=tuple(asleep), failures=(NO_PYTHON,))).kind is Kind.UNRESOLVED

@@ -59,7 +59,7 @@ from harness.reading.meeting import meeting_of
 from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import late_ranks
 from harness.reading.standing import ENDS, MESSAGES, culprit
-from harness.reading.stillness import SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
+from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
 from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
 if TYPE_CHECKING:
@@ -318,13 +318,18 @@ def _stacks_agree(one: Standing, job: Job) -> bool:
     """Whether stacks agree with what the kernel says; of a program that is not Python there are none."""
     if len(one.samples) >= SAMPLES:
         return one.stays or (one.meeting is not None and one.meeting.kind == "gpu")
-    return not one.samples and one.pid not in job.leaders and one.wait is not None and bool(one.wait.enders)
+    return one.pid not in job.leaders and _is_plain(one)
 
 
 def _needs_no_stacks(case: Case, one: Standing) -> bool:
     """Whether what trains is no Python: that all its threads wait for each other the kernel alone tells."""
-    no_python = any(failure.no_python for failure in case.evidence.failures)
-    return no_python and not one.samples and one.wait is not None and bool(one.wait.enders)
+    return any(failure.no_python for failure in case.evidence.failures) and _is_plain(one)
+
+
+def _is_plain(one: Standing) -> bool:
+    """Whether of a process without stacks the kernel tells who ends its wait: one for a GPU may look like a lock."""
+    at_a_gpu = any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads)
+    return not one.samples and not at_a_gpu and one.wait is not None and bool(one.wait.enders)
 
 
 def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
