@@ -281,7 +281,7 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
     most, *others = groups
     odd = list(chain.from_iterable(others))
     if most[0].meeting is not None and most[0].meeting.kind == "pair":
-        return _of_pairs(most)
+        return [], ""  # each such call is for one other rank: of those no majority counts
     if len(odd) < len(most):
         is_past = all(view.marks > most[0].marks for view in odd)
         how = f"went past it ({place(odd[0].case)})" if is_past else "waits in a call that the others do not make"
@@ -298,17 +298,6 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
         return [], ""  # who stands between two steps may have left the loop that the others are still in
     wait = "waits" if len(behind) == 1 else "wait"
     return ahead, f"is further on and does not make the call that {who(behind)} {wait} in"
-
-
-def _of_pairs(most: Sequence[RankView]) -> tuple[list[RankView], str]:
-    """Of ranks of which most exchange something by twos: each such call is for one other rank, and no majority counts.
-
-    Those are at fault that all send, or all receive.
-    """
-    calls = {meeting.name for meeting in _meetings(most)}
-    if len(most) < 2 or len(calls) != 1:
-        return [], ""
-    return list(most), f"all wait in {calls.pop()}, and no rank makes the call that answers it"
 
 
 def _within_a_step(view: RankView) -> bool:
