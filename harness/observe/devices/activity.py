@@ -48,6 +48,12 @@ class Activity:
         floating = max(tensor, percent[FP64], percent[FP32], percent[FP16])
         return GpuActivity(floating=floating, integer=percent[INTEGER], memory=percent[MEMORY])
 
+    def close(self) -> None:
+        """Give the last sample back; NVMLError where the driver does not take it."""
+        before, self._before = self._before, None
+        if before is not None:
+            self._nvml.nvmlGpmSampleFree(before)
+
     def _between(self, before: Any, now: Any) -> dict[int, float] | None:
         """What each unit did between two samples, in percent; None where one of them is not counted."""
         question = self._nvml.c_nvmlGpmMetricsGet_t()

@@ -90,6 +90,8 @@ class Nvml:
 
     def _shut(self) -> None:
         nvml = self._library
+        for activity in filter(None, self._activities.values()):
+            self._ask(activity.close)
         if self._events is not None:
             self._ask(nvml.nvmlEventSetFree, self._events)
         self._ask(nvml.nvmlShutdown)
