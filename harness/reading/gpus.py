@@ -93,9 +93,12 @@ class GpuView:
 
     @property
     def only_polls(self) -> bool:
-        """Whether the card counts what its units do, and between its samples they did no more than ask for a flag."""
-        activities = [sample.activity for sample in self.samples[1:]]
-        return bool(activities) and all(map(_polls, activities))
+        """Whether the card counts what its units do, and between its samples they did no more than ask for a flag.
+
+        The first sample that tells does so of the time before these; one that does not is covered by the next.
+        """
+        activities = [sample.activity for sample in self.samples if sample.activity is not None]
+        return len(activities) > 1 and all(map(_polls, activities[1:]))
 
     @property
     def _is_full_and_rests(self) -> bool:
@@ -220,13 +223,9 @@ def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: flo
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
 
 
-def _polls(activity: GpuActivity | None) -> bool:
-    return (
-        activity is not None
-        and activity.floating <= POLLS_FLOATING
-        and activity.memory <= POLLS_MEMORY
-        and activity.integer <= POLLS_INTEGER
-    )
+def _polls(activity: GpuActivity) -> bool:
+    is_still = activity.floating <= POLLS_FLOATING and activity.memory <= POLLS_MEMORY
+    return is_still and activity.integer <= POLLS_INTEGER
 
 
 def _works(activity: GpuActivity) -> bool:

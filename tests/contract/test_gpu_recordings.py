@@ -9,7 +9,7 @@ import pytest
 
 from harness.classify.engine import classify
 from harness.classify.signs import gpus_of
-from harness.core.devices import GpuActivity
+from harness.core.devices import GpuActivity, GpuSample
 from harness.core.verdict import Case, Kind
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import score
@@ -109,6 +109,15 @@ def doing(case: Case, activity: GpuActivity, *, seconds: float) -> Case:
 )
 def test_a_kernel_that_only_polls_is_given_less_and_one_that_computes_all_it_wants(name, activity, seconds, kind):
     assert classify(doing(EARLY[name], activity, seconds=seconds)).kind is kind
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_looks_too_close_to_count_what_was_done_between_them_are_covered_by_the_next(name):
+    case = doing(EARLY[name], POLLS, seconds=13)
+    gpus: list[GpuSample] = []
+    for gpu in case.evidence.gpus:
+        gpus += [replace(gpu, t_s=gpu.t_s - 0.06), replace(gpu, activity=None)]
+    assert classify(replace(case, evidence=replace(case.evidence, gpus=tuple(gpus)))).kind is Kind.HANG
 
 
 def test_nccls_own_count_stands_beside_the_recorders():

@@ -1,11 +1,13 @@
 """What the units of a GPU did between two looks, by NVML's performance monitor: Hopper and newer.
 
 It needs no rights and nothing of the trial; a sample takes .2 to .7 ms on an H200. Older cards, parts of a card (MIG)
-and old drivers do not tell.
+and old drivers do not tell, and none does of a moment: of .06 s an H200 answers nought for every unit and no number for
+its memory.
 """
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from harness.core.devices import GpuActivity
@@ -16,6 +18,9 @@ INTEGER, TENSOR, MEMORY, FP64, FP32, FP16 = UNITS = (4, 5, 10, 11, 12, 13)
 TENSOR_FLOOR = 2.0
 """Percent of the tensor cores' time that means nothing: atomic operations of whole numbers read .76 there."""
 
+SHORTEST_S = 0.25
+"""Seconds below which nothing is asked; NVML's own bound is .1."""
+
 
 class Activity:
     """Counts from look to look, for one GPU; ``nvml`` is the library."""
@@ -23,19 +28,22 @@ class Activity:
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._before: Any = None
+        self._before_s = 0.0
         self._tells = bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
-    def since_the_last(self) -> GpuActivity | None:
-        """What was done since it was asked before; None the first time, and where the card does not tell.
+    def until(self, now_s: float) -> GpuActivity | None:
+        """What was done since it was asked before; None the first time, too soon, and where the card does not tell.
+
+        Who asked too soon is told of that time, too, when it asks again.
 
         Raises:
             NVMLError: the driver tells no longer.
         """
-        if not self._tells:
+        if not self._tells or (self._before is not None and now_s - self._before_s < SHORTEST_S):
             return None
         now = self._nvml.nvmlGpmSampleAlloc()
         self._nvml.nvmlGpmSampleGet(self._handle, now)
-        before, self._before = self._before, now
+        before, self._before, self._before_s = self._before, now, now_s
         if before is None:
             return None
         try:
@@ -63,6 +71,6 @@ class Activity:
             question.metrics[place].metricId = unit
         self._nvml.nvmlGpmMetricsGet(question)
         answers = question.metrics[: len(UNITS)]
-        if any(answer.nvmlReturn for answer in answers):
+        if any(answer.nvmlReturn or not isfinite(answer.value) for answer in answers):
             return None
         return {answer.metricId: float(answer.value) for answer in answers}

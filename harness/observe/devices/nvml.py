@@ -139,18 +139,18 @@ class Nvml:
             power_w=None if power is None else power / 1000,
             power_limit_w=None if limit is None else limit / 1000,
             sm_clock_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            activity=self._activity(index),
+            activity=self._activity(index, job.t_s),
             processes=self._processes(handle, job),
             xids=tuple(self._xids.get(index, ())),
         )
 
-    def _activity(self, index: int) -> GpuActivity | None:
+    def _activity(self, index: int, now_s: float) -> GpuActivity | None:
         """What the units of a card did since the last look; who does not count them is asked once."""
         try:
             if index not in self._activities:
                 self._activities[index] = Activity(self._library, self._handles[index])
             activity = self._activities[index]
-            return None if activity is None else activity.since_the_last()
+            return None if activity is None else activity.until(now_s)
         except (AttributeError, self._library.NVMLError):
             self._activities[index] = None
             return None

@@ -547,9 +547,9 @@ class Counting(Library):
             metric.value, metric.nvmlReturn = self.percent[metric.metricId], self.code
 
 
-def activities(library: Library) -> list[GpuActivity | None]:
+def activities(library: Library, *, times: tuple[float, ...] = (1.0, 2.0, 3.0)) -> list[GpuActivity | None]:
     nvml = Nvml(library=library, driver=True)
-    seen = [gpu.activity for _ in range(3) for gpu in nvml.see(job()).gpus]
+    seen = [gpu.activity for t_s in times for gpu in nvml.see(replace(job(), t_s=t_s)).gpus]
     nvml.close()
     return seen
 
@@ -564,6 +564,17 @@ def test_what_the_units_of_a_card_did_is_counted_from_look_to_look():
 @pytest.mark.parametrize(("unit", "percent"), [("u5", 14.0), ("u11", 3.0), ("u12", 40.0), ("u13", 9.0)])
 def test_the_busiest_unit_for_floating_point_numbers_counts(unit, percent):
     assert activities(Counting(**{unit: percent}))[1:] == [GpuActivity(floating=percent, integer=0.003, memory=0.0)] * 2
+
+
+def test_of_a_moment_a_card_is_not_asked_and_the_next_look_covers_it():
+    library = Counting()
+    polls = GpuActivity(floating=0.0, integer=0.003, memory=0.0)
+    assert activities(library, times=(1.0, 2.0, 2.06, 2.3)) == [None, polls, None, polls]
+    assert library.open_samples == 0
+
+
+def test_what_is_no_number_is_no_count():
+    assert activities(Counting(u10=float("nan"))) == [None] * 3
 
 
 @pytest.mark.parametrize("fault", ["no counter", "no support", "no such function"])
