@@ -59,7 +59,7 @@ class Entry:
 
 SLOW = Rival(
     "slow",
-    "it would have gone on: the work is only longer than the limit",
+    "it would have gone on: the work only takes longer",
     pro=(signs.stacks_move, signs.within_prediction, signs.memory_moves, signs.gpu_works),
     con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
     test=signs.longer,

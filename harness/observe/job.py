@@ -216,7 +216,8 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     chosen.sort(key=lambda m: (m.rank if m.rank is not None else -1, m.started, m.pid))
     worker_pids = {m.pid for m in chosen}
     workers = tuple(Worker(member=m, helpers=_helpers(m, tree, worker_pids=worker_pids)) for m in chosen)
-    return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks), ended=_uncollected(launcher, below))
+    ended = _uncollected(launcher, below)
+    return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks, launcher, died=bool(ended)), ended=ended)
 
 
 def _no_job(member: Member) -> str:
@@ -250,11 +251,16 @@ def _uncollected(launcher: Member, below: Iterable[Member]) -> tuple[Member, ...
 
 
 def _owner(member: Member, tree: Tree) -> Member:
-    """The process that a helper works for; any other process itself."""
+    """The process that a helper works for, or that forked it and may have its locks; any other process itself."""
     at = member
-    while at.helper and (above := tree.get(at.parent)) is not None:
+    while (above := tree.get(at.parent)) is not None and (at.helper or _is_fork(at, above)):
         at = above
     return at
+
+
+def _is_fork(member: Member, above: Member) -> bool:
+    """Whether a process runs the very program of the Python process above it, as children of ``fork`` do."""
+    return member.python and above.python and bool(member.argv) and member.argv == above.argv
 
 
 def _launcher(member: Member, tree: Tree) -> Member:
@@ -305,8 +311,12 @@ def _helpers(member: Member, tree: Tree, *, worker_pids: set[int]) -> tuple[tupl
     return tuple((m, m.helper or f"child {m.command}") for m in below)
 
 
-def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
-    """The ranks that WORLD_SIZE promises and nobody here has, with what is known of them."""
+def _absent(ranks: Iterable[Member], launcher: Member, *, died: bool) -> tuple[tuple[int, str, bool], ...]:
+    """The ranks that WORLD_SIZE promises and nobody here has, with what is known of them.
+
+    ``died``: something below ``launcher`` has ended that it has not collected, which may have been one of them. Where
+    what started the ranks is gone, each stands alone.
+    """
     runs: dict[tuple[str | None, ...], list[Member]] = {}
     for member in ranks:
         runs.setdefault(member.run, []).append(member)
@@ -316,16 +326,19 @@ def _absent(ranks: Iterable[Member]) -> tuple[tuple[int, str, bool], ...]:
     world, local = members[0].world, number_in(members[0].env, ("LOCAL_WORLD_SIZE",)) or 0
     missing = sorted(set(range(world)) - {m.rank for m in members})
     here: set[int] = set()
-    for m in members:
+    for m in members if launcher.rank is None else ():
         base = (m.rank or 0) - (number_in(m.env, ("LOCAL_RANK",)) or 0)
         here.update(range(base, base + local))
-    return tuple(_absence(rank, here) for rank in missing)
+    return tuple(_absence(rank, here, died=died) for rank in missing)
 
 
-def _absence(rank: int, here: set[int]) -> tuple[int, str, bool]:
-    """Why a rank is absent, by the ranks that launchers of this machine have started; whether it should be here."""
+def _absence(rank: int, here: set[int], *, died: bool) -> tuple[int, str, bool]:
+    """Why a rank is absent, by the ranks that launchers of this machine have started; whether it should be here.
+
+    Who was started by hand says nothing of the others: each may run below a shell of its own.
+    """
     if not here:
-        return rank, "is not here: it has ended, or runs below another launcher", True
+        return rank, "is not here: it has ended, or runs below another launcher", died
     if rank in here:
         return rank, "has ended", True
     return rank, "is not here: it belongs to another launcher", False

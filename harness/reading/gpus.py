@@ -92,13 +92,17 @@ class GpuView:
         return replace(self, samples=self.samples[begin:])
 
     @property
-    def only_polls(self) -> bool:
-        """Whether the card counts what its units do, and between its samples they did no more than ask for a flag.
+    def polls(self) -> GpuView:
+        """Its last samples, between which it did no more than ask for a flag; none where the card counts no units.
 
-        The first sample that tells does so of the time before these; one that does not is covered by the next.
+        A sample tells of the time since the one before that told.
         """
-        activities = [sample.activity for sample in self.samples if sample.activity is not None]
-        return len(activities) > 1 and all(map(_polls, activities[1:]))
+        begin = len(self.samples)
+        while begin and _may_poll(self.samples[begin - 1].activity):
+            begin -= 1
+        if all(sample.activity is None for sample in self.samples[begin:]):
+            return replace(self, samples=())
+        return replace(self, samples=self.samples[max(begin - 1, 0) :])
 
     @property
     def _is_full_and_rests(self) -> bool:
@@ -223,7 +227,9 @@ def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: flo
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
 
 
-def _polls(activity: GpuActivity) -> bool:
+def _may_poll(activity: GpuActivity | None) -> bool:
+    if activity is None:
+        return True
     is_still = activity.floating <= POLLS_FLOATING and activity.memory <= POLLS_MEMORY
     return is_still and activity.integer <= POLLS_INTEGER
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from harness.reading.desync import Divergence, Parting, crossed, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
-from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus
+from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
@@ -187,11 +187,15 @@ def spins(one: Standing, gpus: Gpus) -> bool:
 
 def _in_its_own_kernels(one: Standing, gpus: Gpus) -> tuple[Chance, ...]:
     """Whether what a process launched may yet end by itself: none where it has worked on nothing for very long."""
-    rests = [gpu.at_rest for gpu in gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)]
-    only_polls = all(rest.only_polls for rest in rests) and not one.may_act_by_a_thread
-    patience_s = POLLS_S if only_polls else KERNEL_S
-    is_endless = spins(one, gpus) and all(rest.seconds >= patience_s for rest in rests)
+    views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
+    is_endless = spins(one, gpus) and all(_rests_for_good(gpu, one) for gpu in views)
     return () if is_endless else (_AT_WORK,)
+
+
+def _rests_for_good(gpu: GpuView, one: Standing) -> bool:
+    rest = gpu.at_rest
+    polls_alone = rest.polls.seconds >= POLLS_S and not one.may_act_by_a_thread
+    return polls_alone or rest.seconds >= KERNEL_S
 
 
 def late_ranks(divergence: Divergence) -> tuple[int, ...]:

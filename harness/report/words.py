@@ -66,7 +66,7 @@ def watched_without_verdict(verdict: Verdict) -> str:
     """``no hang was seen``, or why a job that was only watched is undecided; what is SLOW there had no limit."""
     if verdict.kind is Kind.SLOW:
         return "no hang was seen, it progresses"
-    return WATCHED.get(verdict.cause or "", "inconclusive: it stands still, and may still go on")
+    return WATCHED.get(verdict.cause or "", "inconclusive: it may go on, or not")
 
 
 def of(part: int, whole: int) -> str:

@@ -60,7 +60,7 @@ from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import late_ranks
 from harness.reading.standing import ENDS, MESSAGES, culprit
 from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
-from harness.reading.waits import UNSEEN, Ender, gil_holder, lock_cause, wait_of
+from harness.reading.waits import SHARED_LOCK, UNSEEN, Ender, gil_holder, lock_cause, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -364,14 +364,40 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
     """The verdict on the process that holds the others up, as one on the whole trial."""
     chain, because = _chain(job, leader, one.pid), verdict.because
     for before in reversed(chain[:-1]):
-        because += f"; {_name(before)} waits for it{_at(before)}"
+        because += f"; {_waits_for_the_next(before, job)}"
     circle = [before for before in chain[:-1] if before.pid in one.depends_on]
-    if circle:
+    if circle and _whom_is_known(one, job):
         because += f"; as {_name(one)} waits for {_name(circle[0])} in turn, neither comes first"
+    elif circle:
+        because += f"; in turn {_name(circle[0])} alone could let {_name(one)} go on, so neither comes first"
     elif len(chain) == 1:
         because += _in_turn(job, one)
     verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
     return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
+
+
+def _waits_for_the_next(one: Standing, job: Job) -> str:
+    if _whom_is_known(one, job):
+        return f"{_name(one)} waits for it{_at(one)}"
+    return f"it alone could let {_name(one)} go on, which waits{_at(one)}{_dead_of(one)}"
+
+
+def _whom_is_known(one: Standing, job: Job) -> bool:
+    """Whether ``one`` waits for whoever alone may end its wait.
+
+    Who has a lock is not to be seen; and what a dead process was to give, nobody does who has its pipe open.
+    """
+    is_lock = one.wait is not None and one.wait.what == SHARED_LOCK
+    parent = job.stand.get(one.parent)
+    return not is_lock and not _dead_of(one) and (parent is None or not _dead_of(parent))
+
+
+def _dead_of(one: Standing) -> str:
+    dead = one.looks[-1].dead_children if one.looks else 0
+    if not dead:
+        return ""
+    of, theirs = ("a child", "its") if dead == 1 else (f"{dead} children", "theirs")
+    return f"; {of} of {_name(one)} ended before, and what is waited for may have been {theirs} to give"
 
 
 def _in_turn(job: Job, one: Standing) -> str:

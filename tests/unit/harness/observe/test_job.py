@@ -122,10 +122,30 @@ def test_a_rank_that_ended_is_missing_and_one_of_another_machine_is_not():
     assert [m.pid for m in job.ended] == [21]
 
 
-def test_a_promised_rank_that_is_nowhere_is_missing():
-    assert [(rank, must) for rank, _, must in find_job(20, tree=table(SHELL, member(20, 1, rank=0))).absent] == [
-        (1, True)
-    ]
+def absent(pid: int, *rows: Member) -> list[tuple[int, bool]]:
+    """The ranks of the job of ``pid`` that are not in the table, and whether they should be."""
+    return [(rank, must) for rank, _, must in find_job(pid, tree=table(*rows)).absent]
+
+
+def test_of_a_promised_rank_that_is_nowhere_nobody_knows_whether_it_ended():
+    """Each rank may have been started by hand, below a shell of its own."""
+    assert absent(20, SHELL, member(20, 1, rank=0)) == [(1, False)]
+    script = member(10, 1, python=False, command="bash")
+    assert absent(20, script, member(20, 10, rank=0), member(21, 10, state="Z")) == [(1, True)]
+
+
+def test_a_rank_whose_launcher_is_gone_does_not_know_of_the_others():
+    local = {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    assert absent(20, member(20, 1, rank=0, env=local)) == [(1, False)]
+    assert absent(20, TORCHRUN, member(20, 10, rank=0, env=local)) == [(1, True)]
+
+
+def test_a_forked_child_belongs_to_the_program_that_forked_it():
+    """What an idle worker of a pool waits for is its parent's to give."""
+    rows = table(SHELL, member(10, 1, argv="python train.py"), member(20, 10, argv="python train.py"))
+    assert [worker.member.pid for worker in find_job(20, tree=rows).workers] == [10, 20]
+    other = table(SHELL, member(10, 1, argv="python sweep.py"), member(20, 10, argv="python train.py"))
+    assert [worker.member.pid for worker in find_job(20, tree=other).workers] == [20]
 
 
 def test_orphans_of_process_one_stay_one_job():
