@@ -104,7 +104,7 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     if options["linted"]:
         ctx.exit(_lint(options["linted"]))
     if options["schema"]:
-        from harness.report.render.json import published
+        from harness.report.render.schema import published
 
         click.echo(published())
         return

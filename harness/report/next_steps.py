@@ -96,7 +96,7 @@ def never_started(run: Run, record: TrialRecord) -> NextStep | None:
     return NextStep(text=f"Put right what keeps it from starting ({why}), then run it again.", command=run.argv)
 
 
-def next_along(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
+def next_along(findings: Findings, *, place: str) -> tuple[NextStep, ...]:
     """What would decide most for a threshold search, first."""
     run = findings.run
     boundary = run.boundary

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from harness.report.apart import Draw
     from harness.report.build import Report
 
-WITH_FIGURES = frozenset({"html"})
-"""Forms that show figures, and so need them drawn."""
-
 
 def write(run: Run, run_dir: Path, *, hide: Iterable[str] | None = None) -> Path:
     """Write the report of ``run`` into ``run_dir``; the path of the Markdown. See :func:`publish`.
@@ -86,7 +83,7 @@ def form(
 ) -> str:
     """The report of ``run`` in one of FORMS, as text; nothing is written. ``report`` is the same, published before."""
     hider = hider_of(hide)
-    if name in WITH_FIGURES or template is not None:
+    if name == "html" or template is not None:  # the one form that shows figures, and so needs them drawn
         report = report or build(run, run_dir, draw=here, hide=hider.text)
         return html.render(report, hide=hider.text, template=template)
     return FORMS.load(name)(report or build(run, run_dir), hide=hider.text)

@@ -1,13 +1,12 @@
 """JSON: the same report for programs. The run is whole, the sections are the Markdown of each.
 
-The schema is ``harness/report/schemas/report.schema.json``; ``nsa-harness report --schema`` prints it.
+Its schema is :mod:`harness.report.render.schema`'s; ``nsa-harness report --schema`` prints it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.codec import to_json
@@ -100,11 +99,6 @@ def _finite(value: Json) -> Json:
     if isinstance(value, list):
         return list(map(_finite, value))
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def published() -> str:
-    """The schema as it was published with this version."""
-    return (files("harness.report") / "schemas" / "report.schema.json").read_text(encoding="utf-8")
 
 
 def findings_of(report: Report) -> str:

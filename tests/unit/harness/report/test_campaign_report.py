@@ -19,7 +19,7 @@ from harness.report.findings import Findings
 from harness.report.forms import FORMS
 from harness.report.next_steps import next_steps
 from harness.report.render import html, markdown
-from harness.report.render.json import published
+from harness.report.render.schema import published
 from harness.report.sections import OVER_CELLS, SECTIONS
 from harness.report.tried import pairs_of
 from harness.report.write import form, summary_text
