@@ -57,7 +57,7 @@ class FittedLine:
         return student_t(0.95, self.n - 2) * self.scatter / math.sqrt(self.spread_x)
 
     def upper(self, x: float) -> float | None:
-        """The upper end of the two-sided 95 % interval of one new y at ``x``; None when it cannot be told."""
+        """The upper end of the two-sided 95 % prediction interval of a new y at ``x``; None when it cannot be told."""
         if self.scatter is None:
             return None
         wide = math.sqrt(1.0 + 1.0 / self.n + (x - self.mean_x) ** 2 / self.spread_x)
