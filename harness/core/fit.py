@@ -56,12 +56,12 @@ class FittedLine:
             return None
         return student_t(0.95, self.n - 2) * self.scatter / math.sqrt(self.spread_x)
 
-    def upper(self, x: float, *, level: float = 0.95) -> float | None:
-        """The upper end of the two-sided prediction interval of one new y at ``x``; None when it cannot be told."""
+    def upper(self, x: float) -> float | None:
+        """The upper end of the two-sided 95 % prediction interval of a new y at ``x``; None when it cannot be told."""
         if self.scatter is None:
             return None
         wide = math.sqrt(1.0 + 1.0 / self.n + (x - self.mean_x) ** 2 / self.spread_x)
-        return self.at(x) + student_t(level, self.n - 2) * self.scatter * wide
+        return self.at(x) + student_t(0.95, self.n - 2) * self.scatter * wide
 
 
 def medians(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

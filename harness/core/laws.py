@@ -61,14 +61,14 @@ class Law:
             return None
         return student_t(level, points - 2) * math.sqrt(self.error / (points - 2) / self.spread)
 
-    def upper(self, size: float, *, points: int, level: float) -> float:
-        """The upper end of its two-sided prediction interval for one more value at ``size``."""
+    def upper(self, size: float, *, points: int) -> float:
+        """The upper end of its two-sided 95 % prediction interval for one more value at ``size``."""
         expected = self.at(size)
         if expected <= 0:
             return 0.0
         off = (1 / self.weight + (self.grows(size) - self.mean) ** 2 / self.spread) / expected**2
         scatter = math.sqrt(self.error / (points - 2)) * expected
-        return expected + student_t(level, points - 2) * scatter * math.sqrt(1 + off)
+        return expected + student_t(0.95, points - 2) * scatter * math.sqrt(1 + off)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +90,19 @@ class Growth:
         error = self.law.scale_error(points=len(self.points), level=CHOSEN_LEVEL)
         return error is not None and self.law.scale > error
 
-    def limit(self, size: float, *, level: float = 0.95) -> float | None:
+    def limit(self, size: float) -> float | None:
         """What one more value at ``size`` stays below, by every law that is possible; None where that says nothing.
 
         Nothing is named beyond ``FAR_RATIO`` times the largest size, nor where the laws leave ``WIDEST`` times the
         prediction. It holds if the same law goes on beyond the sizes measured.
         """
-        limit = max(law.upper(size, points=len(self.points), level=level) for law in self.possible)
+        limit = max(law.upper(size, points=len(self.points)) for law in self.possible)
         largest, _ = max(self.points)
         is_far = times_beyond(size, [largest]) > FAR_RATIO
         return None if is_far or limit > WIDEST * self.law.at(size) else limit
 
 
-def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
+def growth(points: Sequence[Point]) -> Growth | None:
     """The laws of growth that ``points`` (size, cost) allow; None with fewer than four sizes or five points.
 
     That it does not grow at all is no law here: whether growth is shown, ``Growth.is_shown`` says.
@@ -121,7 +121,7 @@ def growth(points: Sequence[Point], *, level: float = 0.95) -> Growth | None:
         return None
     dof = len(points) - 3
     # One law more is allowed for: with one numerator degree of freedom F is the square of t.
-    bound = min(law.error for law in laws) * (1 + student_t(level, dof) ** 2 / dof) + len(points) * LEAST_ERROR**2
+    bound = min(law.error for law in laws) * (1 + student_t(0.95, dof) ** 2 / dof) + len(points) * LEAST_ERROR**2
     possible = tuple(law for law in laws if law.error <= bound)
     plain = [law for law in possible if law.is_named] or possible
     best = min(plain, key=lambda law: _held_out_error(points, law))

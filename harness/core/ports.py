@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
 
 
+class Named(Protocol):
+    """A row of a table."""
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        ...
+
+
 class Clock(Protocol):
     """The controller's only source of time, so that tests can own it."""
 
@@ -72,13 +81,8 @@ class Handle(Protocol):
         ...
 
 
-class Executor(Protocol):
+class Executor(Named, Protocol):
     """Command -> running process tree. See ``harness.testing.executors.check_executor`` for the contract."""
-
-    @property
-    def name(self) -> str:
-        """The name it is registered under."""
-        ...
 
     def prepare(self, command: Command) -> None:
         """Do now what would otherwise count as the trial's own time, such as importing torch once for all trials.
@@ -116,7 +120,7 @@ class Placement(Protocol):
         ...
 
 
-class Engine(Protocol):
+class Engine(Named, Protocol):
     """Something that has machines and gives them: Slurm, Ray, this machine. A row of ``harness.cluster.ENGINES``.
 
     All that an engine does is to start one program, the agent, once on each of so many nodes, and to end it. The agent
@@ -141,23 +145,13 @@ class Engine(Protocol):
       engine itself runs here (a client, a watcher) ends too; a reservation that outlives it is ended by the engine.
     """
 
-    @property
-    def name(self) -> str:
-        """The name it is registered under."""
-        ...
-
     def place(self, argv: Sequence[str], *, env: Mapping[str, str], nodes: int) -> Placement:
         """Have ``argv`` started once on each of ``nodes`` nodes."""
         ...
 
 
-class StackSource(Protocol):
+class StackSource(Named, Protocol):
     """A way to see the stacks of a process. It never raises: what it cannot do is a SourceFailure with a reason."""
-
-    @property
-    def name(self) -> str:
-        """The name it is registered under."""
-        ...
 
     def sample(
         self, *, pid: int, rank: int, t_s: float, native: bool, number: int, trial_dir: Path
@@ -191,13 +185,8 @@ class DeviceSample:
     failures: tuple[SourceFailure, ...] = ()
 
 
-class DeviceSource(Protocol):
+class DeviceSource(Named, Protocol):
     """A way to see what a trial's devices and communicators do. It never raises, and never waits for more than 10 s."""
-
-    @property
-    def name(self) -> str:
-        """The name it is registered under."""
-        ...
 
     @property
     def repeated(self) -> bool:

@@ -27,20 +27,20 @@ def at_most(count: int, *, runs: int, rate: float) -> float:
     return min(math.fsum(math.exp(way + k * fails + (runs - k) * passes) for k, way in enumerate(ways)), 1.0)
 
 
-def interval(failed: int, runs: int, *, sure: float = SURE) -> tuple[float, float]:
+def interval(failed: int, runs: int) -> tuple[float, float]:
     """The failure rates that ``failed`` of ``runs`` do not rule out: the exact two-sided interval (Clopper-Pearson).
 
     Where the runs ended with the first failure it holds, too: its lower end is the same, its upper end is wider.
     """
-    rest = (1 - sure) / 2
+    rest = (1 - SURE) / 2
     low = rate_at(1 - rest, failed - 1, runs=runs) if failed else 0.0
     high = rate_at(rest, failed, runs=runs) if failed < runs else 1.0
     return low, high
 
 
-def passes_that_show(rate: float, *, sure: float = SURE) -> int:
-    """The passes in a row that a program which fails at ``rate`` makes with a probability of ``1 - sure`` at most."""
-    return 1 if rate >= 1.0 else math.ceil(math.log(1 - sure) / math.log1p(-rate))
+def passes_that_show(rate: float) -> int:
+    """The passes in a row that a program which fails at ``rate`` makes with a probability of ``1 - SURE`` at most."""
+    return 1 if rate >= 1.0 else math.ceil(math.log(1 - SURE) / math.log1p(-rate))
 
 
 def rate_at(probability: float, count: int, *, runs: int) -> float:

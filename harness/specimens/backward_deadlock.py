@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, specimen
+from harness.specimens.catalog import Scene, hang
 
 
 def hold_forever(lock: threading.Lock, held: threading.Event) -> None:
@@ -15,9 +14,7 @@ def hold_forever(lock: threading.Lock, held: threading.Event) -> None:
         threading.Event().wait()
 
 
-@specimen(
-    "backward-deadlock",
-    expect=Kind.HANG,
+@hang(
     cause="deadlock",
     phase="backward",
     inside_backward=True,

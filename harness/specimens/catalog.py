@@ -7,8 +7,9 @@ or the trainer knows of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from harness.core.verdict import Kind
@@ -72,12 +73,14 @@ class Specimen:
     that it is planted in; ``startup_s``, ``stall_s`` and ``total_s`` are the limits it is meant to be watched with
     (None: any), ``max_address_space_bytes`` the limit it runs into, ``leaves_processes`` whether others outlive it
     unless swept.
+
+    ``name`` is that of its row in the table.
     """
 
-    name: str
     strike: Callable[[Scene], None]
     expect: Kind
     imitates: str
+    name: str = ""
     cause: str | None = None
     phase: str = "forward"
     step: int = 1
@@ -121,12 +124,29 @@ class Specimen:
         return self.expect_phase or self.phase
 
 
-def specimen(name: str, **declared: Any) -> Callable[[Callable[[Scene], None]], Specimen]:
+def specimen(**declared: Any) -> Callable[[Callable[[Scene], None]], Specimen]:
     """Make the function below a :class:`Specimen` that strikes so; ``declared`` are its other fields."""
-    return lambda strike: Specimen(name=name, strike=strike, **declared)
+    return lambda strike: Specimen(strike=strike, **declared)
 
 
-SPECIMENS = Registry(
+hang = partial(specimen, expect=Kind.HANG)
+crash = partial(specimen, expect=Kind.CRASH)
+
+
+class _Specimens(Registry):
+    """A table that gives each specimen the name of its row."""
+
+    def load(self, name: str) -> Specimen:
+        """As :meth:`Registry.load`."""
+        return _named(super().load(name), name)
+
+
+@cache
+def _named(part: Specimen, name: str) -> Specimen:
+    return replace(part, name=name)
+
+
+SPECIMENS = _Specimens(
     "specimen",
     {
         "clean": "harness.specimens.healthy:do_nothing",

@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.verdict import Kind
-from harness.specimens.catalog import Needs, Scene, specimen
+from harness.specimens.catalog import Needs, Scene, crash
 from harness.specimens.healthy import do_nothing
 
 if TYPE_CHECKING:
@@ -27,9 +26,7 @@ class LoopVariable:
         return self.forwards[self.block](x_BTX, **options)
 
 
-@specimen(
-    "late-binding",
-    expect=Kind.CRASH,
+@crash(
     cause="ready-twice",
     step=0,
     needs=Needs.GLOO,
@@ -62,7 +59,6 @@ def _in_turn(loop: LoopVariable, i: int, checkpointed: Callable[..., Tensor], x_
 
 REENTRANT_UNUSED = replace(
     bind_late,
-    name="reentrant-unused",
     strike=do_nothing.strike,
     settings=(
         ("train.checkpointing", "reentrant"),

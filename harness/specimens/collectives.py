@@ -12,7 +12,6 @@ on_gloo = partial(specimen, needs=Needs.GLOO, world=2)
 
 
 @on_gloo(
-    "skipped-collective",
     expect=Kind.HANG,
     cause="collective-mismatch",
     phase="data",
@@ -29,7 +28,6 @@ def average_unless_rank_1(scene: Scene) -> None:
 
 
 @on_gloo(
-    "extra-collective",
     expect=Kind.HANG,
     cause="collective-mismatch",
     world=4,
@@ -46,7 +44,6 @@ def reduce_on_rank_2(scene: Scene) -> None:
 
 
 @on_gloo(
-    "other-collective",
     expect=Kind.HANG,
     cause="collective-mismatch",
     imitates="branches of one condition that ranks decide differently",
@@ -64,7 +61,6 @@ def reduce_or_broadcast(scene: Scene) -> None:
 
 
 @on_gloo(
-    "other-shape",
     expect=Kind.CRASH,
     cause="collective-mismatch",
     imitates="averaging per-sample values where the last batch is shorter on one rank",

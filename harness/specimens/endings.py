@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, specimen
+from harness.specimens.catalog import Scene, crash, specimen
 
 if TYPE_CHECKING:
     import torch
@@ -29,9 +29,7 @@ LEAKED_BYTES = 48 * 2**20
 _LEAKED: list[torch.Tensor] = []
 
 
-@specimen(
-    "peers-missing",
-    expect=Kind.CRASH,
+@crash(
     cause="rendezvous",
     expect_frame="wait_for_peers",
     imitates="a node that never joins the rendezvous",
@@ -43,9 +41,7 @@ def wait_for_peers(scene: Scene) -> None:
     TCPStore("127.0.0.1", 0, world_size=2, is_master=True, timeout=timedelta(seconds=JOIN_S))
 
 
-@specimen(
-    "port-in-use",
-    expect=Kind.CRASH,
+@crash(
     cause="port-in-use",
     expect_frame="listen_on_a_taken_port",
     imitates="two jobs on one machine with the same MASTER_PORT",
@@ -58,9 +54,7 @@ def listen_on_a_taken_port(scene: Scene) -> None:
         TCPStore("127.0.0.1", other.getsockname()[1], world_size=1, is_master=True, timeout=timedelta(seconds=JOIN_S))
 
 
-@specimen(
-    "recompute-mismatch",
-    expect=Kind.CRASH,
+@crash(
     cause="recomputation-mismatch",
     expect_frame="recompute_differently",
     imitates="a checkpointed block that depends on something that has changed by the time of backward",
@@ -81,7 +75,6 @@ def recompute_differently(scene: Scene) -> None:
 
 
 @specimen(
-    "memory-leak",
     expect=Kind.OOM,
     cause="memory-leak",
     every_step=True,
@@ -100,7 +93,6 @@ def leak(scene: Scene) -> None:
 
 
 @specimen(
-    "infinite-loss",
     expect=Kind.NONFINITE,
     imitates="a division by a count that is zero",
 )
@@ -114,7 +106,6 @@ def spoil_gradients(scene: Scene) -> None:
 
 
 @specimen(
-    "disk-full",
     expect=Kind.INFRA,
     cause="disk-full",
     imitates="a checkpoint on a full disk",
@@ -124,9 +115,7 @@ def write_to_full_disk(scene: Scene) -> None:
     Path("/dev/full").write_bytes(bytes(65536))
 
 
-@specimen(
-    "recursion",
-    expect=Kind.CRASH,
+@crash(
     cause="RecursionError",
     expect_frame="recurse",
     imitates="a module that contains itself",
@@ -136,9 +125,7 @@ def recurse(scene: Scene) -> None:
     recurse.strike(scene)
 
 
-@specimen(
-    "killed",
-    expect=Kind.CRASH,
+@crash(
     cause="SIGKILL",
     imitates="kill -9 from outside, by a scheduler or a colleague",
 )
@@ -147,9 +134,7 @@ def be_killed(scene: Scene) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@specimen(
-    "exit-status",
-    expect=Kind.CRASH,
+@crash(
     cause="exit-3",
     imitates="a launcher that gives up",
 )
@@ -160,9 +145,7 @@ def leave_with_status_three(scene: Scene) -> None:
     os._exit(3)
 
 
-@specimen(
-    "crash",
-    expect=Kind.CRASH,
+@crash(
     cause="ValueError",
     expect_frame="raise_value_error",
     imitates="a shape error",
@@ -172,9 +155,7 @@ def raise_value_error(scene: Scene) -> None:
     raise ValueError(f"planted: shapes (3, 4) and (5, 6) cannot be multiplied at step {scene.step}")
 
 
-@specimen(
-    "segfault",
-    expect=Kind.CRASH,
+@crash(
     cause="SIGSEGV",
     imitates="a kernel that reads outside its tensors",
 )
@@ -184,7 +165,6 @@ def read_address_zero(scene: Scene) -> None:
 
 
 @specimen(
-    "oom",
     expect=Kind.OOM,
     max_address_space_bytes=LIMIT_BYTES,
     expect_frame="allocate_until_refused",
@@ -208,7 +188,6 @@ def multiply_by_nan(loss: torch.Tensor) -> torch.Tensor:
 
 
 @specimen(
-    "nan-loss",
     expect=Kind.NONFINITE,
     imitates="an overflow in attention scores, or a learning rate that is too high",
 )
@@ -217,9 +196,7 @@ def spoil_loss(scene: Scene) -> None:
     scene.state.set_loss(multiply_by_nan)
 
 
-@specimen(
-    "exit-early",
-    expect=Kind.CRASH,
+@crash(
     cause="exit-early",
     imitates="a script that swallows its error and returns",
 )

@@ -10,8 +10,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, specimen
+from harness.specimens.catalog import Scene, crash
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +34,7 @@ class _Keepsake:
 _kept: list[object] = []
 
 
-@specimen(
-    "exit-abort",
-    expect=Kind.CRASH,
+@crash(
     cause="exit-abort",
     phase="optim",
     step=3,

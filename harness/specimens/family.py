@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
 from typing import TYPE_CHECKING, cast
 
+from harness.launch import prctl
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-_PR_SET_PDEATHSIG = 1
 
 PID_FILE = "grandchild.pid"
 
@@ -48,12 +47,11 @@ def helper(work: Callable[[], None]) -> int:
     child = os.fork()
     if child:
         return child
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     code = 1
     try:
-        if os.getppid() == parent:
-            work()
-            code = 0
+        prctl.die_with_parent(signal.SIGKILL, parent=parent)
+        work()
+        code = 0
     finally:
         os._exit(code)
 

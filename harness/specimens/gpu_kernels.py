@@ -41,7 +41,6 @@ slow_on_one_gpu = partial(on_one_gpu, expect=Kind.SLOW, every_step=True, step=0,
 
 
 @on_one_gpu(
-    "gpu-spin",
     expect=Kind.HANG,
     cause="gpu-spin",
     step=LATER,
@@ -56,7 +55,6 @@ def launch_endless(scene: Scene) -> None:
 
 
 @slow_on_one_gpu(
-    "gpu-host-bound",
     cause="host-bound",
     imitates="attention as a Python loop over tokens: thousands of small kernels, and a GPU that waits for the host",
 )
@@ -74,7 +72,6 @@ def feed_one_by_one(scene: Scene) -> None:
 
 
 @on_one_gpu(
-    "gpu-compile",
     expect=Kind.PASS,
     stall_s=10.0,
     look_alike=True,

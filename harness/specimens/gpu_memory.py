@@ -20,7 +20,6 @@ THRASH_S = 1.2
 
 
 @on_one_gpu(
-    "gpu-oom",
     expect=Kind.OOM,
     expect_frame="fill_gpu",
     imitates="activations that do not fit on the GPU",
@@ -49,7 +48,6 @@ def odd_sizes() -> tuple[int, ...]:
 
 
 @slow_on_one_gpu(
-    "gpu-thrash",
     cause="allocator-thrash",
     imitates="varying lengths close to the memory limit: every allocation frees all that the allocator kept",
 )

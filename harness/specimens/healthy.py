@@ -11,7 +11,7 @@ from harness.specimens.catalog import Scene, specimen
 from harness.specimens.family import detach_grandchild
 
 
-@specimen("clean", expect=Kind.PASS, imitates="a healthy training run")
+@specimen(expect=Kind.PASS, imitates="a healthy training run")
 def do_nothing(scene: Scene) -> None:
     """Leave the trainer alone."""
 
@@ -21,7 +21,6 @@ WORK_S = 6.0
 
 
 @specimen(
-    "slow-step",
     expect=Kind.PASS,
     look_alike=True,
     stall_s=3.0,
@@ -45,7 +44,6 @@ FLOOD_BYTES = 24_000_000
 
 
 @specimen(
-    "stdout-flood",
     expect=Kind.PASS,
     imitates="a debug print inside the innermost loop",
 )
@@ -59,7 +57,6 @@ def print_without_end(scene: Scene) -> None:
 
 
 @specimen(
-    "late-grandchild",
     expect=Kind.PASS,
     leaves_processes=True,
     imitates="a helper process that is never shut down and keeps the output pipe open",

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, specimen
+from harness.specimens.catalog import LATER, Scene, crash, hang, specimen
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -72,9 +72,7 @@ def read_one(samples: Samples, *, workers: int = 1) -> None:
     next(iter(DataLoader(dataset, num_workers=workers, multiprocessing_context="fork")))
 
 
-@specimen(
-    "loader-dead",
-    expect=Kind.CRASH,
+@crash(
     cause="loader-worker-dead",
     phase="data",
     expect_frame="lose_a_worker",
@@ -85,9 +83,7 @@ def lose_a_worker(scene: Scene) -> None:
     read_one(Killed(scene.trial_dir))
 
 
-@specimen(
-    "loader-starved",
-    expect=Kind.HANG,
+@hang(
     cause="data-starvation",
     phase="data",
     step=LATER,
@@ -99,7 +95,6 @@ def read_the_unreachable(scene: Scene) -> None:
 
 
 @specimen(
-    "slow-loader",
     expect=Kind.PASS,
     look_alike=True,
     phase="data",
@@ -117,9 +112,7 @@ def die_before_putting(queue: Queue[int]) -> None:
     queue.put(0)
 
 
-@specimen(
-    "loader-lost",
-    expect=Kind.HANG,
+@hang(
     cause="loader-worker-dead",
     phase="data",
     step=LATER,

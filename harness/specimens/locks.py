@@ -6,13 +6,11 @@ import signal
 import threading
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import Scene, specimen
+from harness.specimens.catalog import Scene, hang
 from harness.specimens.family import detach_grandchild
 
 
-@specimen(
-    "lock-deadlock",
-    expect=Kind.HANG,
+@hang(
     cause="deadlock",
     expect_frame="acquire_twice",
     imitates="a callback that takes the lock its caller already holds",
@@ -24,9 +22,7 @@ def acquire_twice(scene: Scene) -> None:
     lock.acquire()
 
 
-@specimen(
-    "sigterm-immune",
-    expect=Kind.HANG,
+@hang(
     cause="deadlock",
     leaves_processes=True,
     expect_frame="acquire_twice_deaf_to_sigterm",
@@ -44,9 +40,7 @@ def acquire_twice_deaf_to_sigterm(scene: Scene) -> None:
 RATE = 0.3
 
 
-@specimen(
-    "flaky-hang",
-    expect=Kind.HANG,
+@hang(
     cause="deadlock",
     flaky=True,
     or_else=(Kind.PASS,),

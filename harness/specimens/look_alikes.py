@@ -50,7 +50,7 @@ PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_SEIZE = 0x4207, 17, 0x4206
 look_alike = partial(specimen, expect=Kind.PASS, look_alike=True, step=LATER)
 
 
-@look_alike("long-compile", imitates="torch.compile: the trainer waits for a C++ compiler that works")
+@look_alike(imitates="torch.compile: the trainer waits for a C++ compiler that works")
 def run_compiler(scene: Scene) -> None:
     """Wait for a compiler that works."""
     _compile(SILENT_S)
@@ -62,7 +62,6 @@ def _compile(seconds: float) -> None:
 
 
 @specimen(
-    "compile-stall",
     expect=Kind.UNRESOLVED,
     cause="compile-stall",
     look_alike=True,
@@ -76,7 +75,6 @@ def compile_for_ever(scene: Scene) -> None:
 
 
 @look_alike(
-    "heavy-tail",
     step=1,
     every_step=True,
     settings=(("train.steps", 6),),
@@ -89,7 +87,6 @@ def step_with_a_heavy_tail(scene: Scene) -> None:
 
 
 @look_alike(
-    "slow-first-step",
     step=0,
     imitates="warm-up, lazy initialisation and autotuning in the first step",
 )
@@ -102,7 +99,6 @@ def start_slowly(scene: Scene) -> None:
 
 
 @look_alike(
-    "slow-save",
     phase="optim",
     imitates="a checkpoint of minutes",
 )
@@ -117,7 +113,7 @@ def save_slowly(scene: Scene) -> None:
             time.sleep(0.05)
 
 
-@look_alike("slow-python", imitates="a Python loop over tokens, a hundred times slower than expected")
+@look_alike(imitates="a Python loop over tokens, a hundred times slower than expected")
 def count_in_python(scene: Scene) -> None:
     """Do in a Python loop what should take a hundredth of the time: nothing moves but the loop itself."""
     end_s, turn = time.monotonic() + SILENT_S, 0
@@ -125,14 +121,13 @@ def count_in_python(scene: Scene) -> None:
         turn = (turn + 1) % 1000
 
 
-@look_alike("back-off", imitates="a client that waits before it tries again")
+@look_alike(imitates="a client that waits before it tries again")
 def back_off(scene: Scene) -> None:
     """Sleep before another attempt."""
     time.sleep(SILENT_S)
 
 
 @look_alike(
-    "sleepy-steps",
     step=1,
     every_step=True,
     imitates="a rate limit, or a data service that serves a batch every few seconds",
@@ -142,7 +137,7 @@ def sleep_between_marks(scene: Scene) -> None:
     time.sleep(RATE_S)
 
 
-@look_alike("gc-pause", imitates="garbage collection over a heap of millions of objects")
+@look_alike(imitates="garbage collection over a heap of millions of objects")
 def collect_garbage(scene: Scene) -> None:
     """Have the collector walk over a large heap again and again."""
     heap = [[i] for i in range(400_000)]
@@ -152,7 +147,7 @@ def collect_garbage(scene: Scene) -> None:
     heap.clear()
 
 
-@look_alike("slow-import", imitates="an import of minutes from a network file system")
+@look_alike(imitates="an import of minutes from a network file system")
 def import_from_afar(scene: Scene) -> None:
     """Import a module from a file that arrives late."""
     pipe = scene.trial_dir / "arrives_late.py"
@@ -169,7 +164,7 @@ def _deliver(pipe: Path) -> None:
     pipe.write_text("HERE = True\n")
 
 
-@look_alike("slow-server", imitates="a metadata service that answers late")
+@look_alike(imitates="a metadata service that answers late")
 def ask_slow_server(scene: Scene) -> None:
     """Wait for the answer of a server that thinks about it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -185,7 +180,6 @@ def _answer(server: socket.socket) -> None:
 
 
 @look_alike(
-    "slow-first-eval",
     phase="eval",
     settings=(("train.steps", 6), ("train.eval_every", 4)),
     imitates="a first evaluation by a service that answers late, after steps of milliseconds",
@@ -209,7 +203,6 @@ def _confirm(server: socket.socket) -> None:
 
 
 @look_alike(
-    "slow-upload",
     phase="optim",
     imitates="a first checkpoint that goes to a storage service, after steps of milliseconds",
 )
@@ -218,7 +211,7 @@ def upload_checkpoint(scene: Scene) -> None:
     wait_for_late_answer.strike(scene)
 
 
-@look_alike("lock-given-back", imitates="a lock that is held during a long flush")
+@look_alike(imitates="a lock that is held during a long flush")
 def wait_for_working_thread(scene: Scene) -> None:
     """Wait for a lock whose holder waits for a timer, and gives it back."""
     lock, held = threading.Lock(), threading.Event()
@@ -233,7 +226,7 @@ def wait_for_working_thread(scene: Scene) -> None:
     lock.acquire()
 
 
-@look_alike("slow-thread", imitates="an evaluation in another thread")
+@look_alike(imitates="an evaluation in another thread")
 def wait_for_computing_thread(scene: Scene) -> None:
     """Wait for a thread that computes."""
     thread = threading.Thread(target=compute_until, args=(time.monotonic() + SILENT_S,), name="evaluator")
@@ -241,7 +234,7 @@ def wait_for_computing_thread(scene: Scene) -> None:
     thread.join()
 
 
-@look_alike("slow-product", imitates="one large matrix product after another, without a word")
+@look_alike(imitates="one large matrix product after another, without a word")
 def multiply_for_long(scene: Scene) -> None:
     """Multiply matrices in one long call after another, each with one native stack from its beginning to its end."""
     import torch
@@ -252,7 +245,7 @@ def multiply_for_long(scene: Scene) -> None:
         torch.mm(square, square)
 
 
-@look_alike("debugged", imitates="a breakpoint: stopped by a debugger, then continued")
+@look_alike(imitates="a breakpoint: stopped by a debugger, then continued")
 def be_debugged(scene: Scene) -> None:
     """Be stopped by a debugger for a while, and continued."""
     me = os.getpid()
@@ -272,7 +265,7 @@ def _trace(pid: int) -> None:
     ptrace(PTRACE_DETACH, pid, None, None)
 
 
-@look_alike("suspended", imitates="Ctrl-Z and fg, or a scheduler that makes room for a while")
+@look_alike(imitates="Ctrl-Z and fg, or a scheduler that makes room for a while")
 def be_suspended(scene: Scene) -> None:
     """Be stopped by Ctrl-Z or a scheduler for a while, and continued."""
     me = os.getpid()
@@ -286,7 +279,6 @@ def _continue_later(pid: int) -> None:
 
 
 @specimen(
-    "page-thrash",
     expect=Kind.UNRESOLVED,
     cause="page-thrash",
     look_alike=True,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, specimen
+from harness.specimens.catalog import LATER, Scene, hang, specimen
 from harness.specimens.family import compute_until
 
 TOTAL_S = 120.0
 """A busy machine may take long over its stacks, and without them a loop is not told from work."""
 
 
-@specimen(
-    "infinite-loop",
-    expect=Kind.HANG,
+@hang(
     cause="infinite-loop",
     phase="backward",
     inside_backward=True,
@@ -36,7 +34,6 @@ ENDED_S = 7.0
 
 
 @specimen(
-    "slow-loop",
     expect=Kind.SLOW,
     look_alike=True,
     every_step=True,

@@ -8,8 +8,7 @@ import re
 import signal
 import sys
 
-from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, specimen
+from harness.specimens.catalog import LATER, Scene, crash, hang
 
 MUTEX_BYTES = 64
 """At least sizeof(pthread_mutex_t) on every Linux ABI; all zeros is PTHREAD_MUTEX_INITIALIZER."""
@@ -24,9 +23,7 @@ STACK_BYTES = 1 << 16
 CLONE_VM, CLONE_VFORK, CLONE_PARENT = 0x100, 0x4000, 0x8000
 
 
-@specimen(
-    "native-lock",
-    expect=Kind.HANG,
+@hang(
     cause="native-lock",
     expect_frame="lock_mutex_twice",
     imitates="a library that takes a mutex its own callback already holds",
@@ -39,9 +36,7 @@ def lock_mutex_twice(scene: Scene) -> None:
     libc.pthread_mutex_lock(mutex)
 
 
-@specimen(
-    "gil-loop",
-    expect=Kind.HANG,
+@hang(
     cause="gil-held",
     step=LATER,
     total_s=TOTAL_S,
@@ -53,9 +48,7 @@ def match_for_ages(scene: Scene) -> None:
     re.fullmatch("(a?){60}a{60}", "a" * 59 + "b")
 
 
-@specimen(
-    "native-loop",
-    expect=Kind.HANG,
+@hang(
     cause="infinite-loop",
     step=LATER,
     total_s=TOTAL_S,
@@ -69,9 +62,7 @@ def search_without_end(scene: Scene) -> None:
     libc.lfind(b"not there", b"what is there", ctypes.byref(many), no_stride, libc.strcmp)
 
 
-@specimen(
-    "device-wait",
-    expect=Kind.HANG,
+@hang(
     cause="uninterruptible-io",
     stall_s=STALL_S,
     expect_frame="wait_beyond_signals",
@@ -89,9 +80,7 @@ def wait_beyond_signals(scene: Scene) -> None:
     libc.clone(pause, top, CLONE_VM | CLONE_VFORK | CLONE_PARENT | signal.SIGCHLD, None)
 
 
-@specimen(
-    "abort",
-    expect=Kind.CRASH,
+@crash(
     cause="SIGABRT",
     expect_frame="abort",
     imitates="a failed check in C++",
@@ -103,9 +92,7 @@ def abort(scene: Scene) -> None:
     os.abort()
 
 
-@specimen(
-    "gil-wait",
-    expect=Kind.HANG,
+@hang(
     cause="gil-held",
     expect_frame="lock_mutex_twice_with_gil",
     imitates="an extension that blocks without releasing the GIL",

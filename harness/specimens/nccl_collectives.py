@@ -35,7 +35,6 @@ on_two_gpus = partial(specimen, **TWO_GPUS)
 
 
 @on_two_gpus(
-    "nccl-skip",
     expect=Kind.HANG,
     cause="collective-mismatch",
     every_step=True,
@@ -50,7 +49,6 @@ def sum_unless_odd(scene: Scene) -> None:
 
 
 @on_two_gpus(
-    "nccl-shape",
     expect=Kind.HANG,
     cause="collective-mismatch",
     every_step=True,
@@ -64,7 +62,6 @@ def sum_another_shape(scene: Scene) -> None:
 
 
 @on_two_gpus(
-    "nccl-unused",
     expect=Kind.HANG,
     cause="unused-parameter",
     at_rank=ODD_RANK,
@@ -93,12 +90,11 @@ def _sum(scene: Scene, size: int) -> None:
     dist.all_reduce(torch.ones(size, device=scene.device))
 
 
-SKIP_ON_CPU = replace(sum_unless_odd, name="gloo-skip", needs=Needs.GLOO, settings=SMALL)
+SKIP_ON_CPU = replace(sum_unless_odd, needs=Needs.GLOO, settings=SMALL)
 
 
 SPIN = replace(
     launch_endless,
-    name="nccl-spin",
     phase="backward",
     at_rank=ODD_RANK,
     expect_phase="optim",
@@ -107,4 +103,4 @@ SPIN = replace(
 )
 
 
-UNUSED_ON_CPU = replace(leave_out_parameters, name="gloo-unused", needs=Needs.GLOO, settings=SMALL)
+UNUSED_ON_CPU = replace(leave_out_parameters, needs=Needs.GLOO, settings=SMALL)

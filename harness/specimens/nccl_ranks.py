@@ -26,7 +26,6 @@ slow_on_two_gpus = partial(
 
 LOCK = replace(
     acquire_forever,
-    name="nccl-lock",
     at_rank=ODD_RANK,
     **TWO_GPUS,
     imitates="a gradient hook on one rank that waits for a lock which never comes back",
@@ -34,7 +33,6 @@ LOCK = replace(
 
 STOPPED = replace(
     stop_myself,
-    name="nccl-stopped",
     at_rank=ODD_RANK,
     **TWO_GPUS,
     imitates="one rank stopped by a signal: a debugger, a scheduler, a suspended container",
@@ -42,7 +40,6 @@ STOPPED = replace(
 
 KILLED = replace(
     be_killed,
-    name="nccl-killed",
     phase="backward",
     at_rank=ODD_RANK,
     **TWO_GPUS,
@@ -51,7 +48,6 @@ KILLED = replace(
 
 
 @slow_on_two_gpus(
-    "nccl-straggler",
     cause="straggler",
     at_rank=ODD_RANK,
     imitates="one rank whose own work takes many times longer than the others': all wait for it in every step",
@@ -66,7 +62,6 @@ def compute_for_long(scene: Scene) -> None:
 
 
 @slow_on_two_gpus(
-    "nccl-slow",
     settings=(*HOST, ("model.n_layers", 12)),
     imitates="twelve layers on two GPUs, healthy, with a limit too short for them",
 )

@@ -27,13 +27,10 @@ _kept: list[socket.socket] = []
 WORK_S = 1.5
 
 
-KILLED = replace(
-    be_killed, name="rank-killed", **ON_RANK_1, imitates="a rank that the kernel, a scheduler or a colleague ended"
-)
+KILLED = replace(be_killed, **ON_RANK_1, imitates="a rank that the kernel, a scheduler or a colleague ended")
 
 EXITS = replace(
     leave_with_status_zero,
-    name="rank-exits",
     needs=Needs.GLOO,
     world=4,
     at_rank=2,
@@ -42,7 +39,6 @@ EXITS = replace(
 
 
 @on_rank_1(
-    "rank-stopped",
     expect=Kind.HANG,
     cause="stopped",
     step=LATER,
@@ -54,7 +50,6 @@ def stop_this_rank(scene: Scene) -> None:
 
 
 @on_rank_1(
-    "rank-backward-lock",
     expect=Kind.HANG,
     cause="deadlock",
     phase="backward",
@@ -70,7 +65,6 @@ def acquire_in_one_rank(scene: Scene) -> None:
 
 
 @on_rank_1(
-    "rank-loader-loop",
     expect=Kind.HANG,
     cause="infinite-loop",
     phase="data",
@@ -88,7 +82,6 @@ def look_for_long_documents(scene: Scene) -> None:
 
 LOADER_STUCK = replace(
     read_the_unreachable,
-    name="rank-loader-stuck",
     **ON_RANK_1,
     expect_frame="read_one",
     imitates="one rank's shard lies on a file system that does not answer",
@@ -96,7 +89,6 @@ LOADER_STUCK = replace(
 
 
 @on_rank_1(
-    "rank-nan",
     expect=Kind.NONFINITE,
     expect_phase="reduce",
     imitates="a corrupt document in one rank's shard",
@@ -107,7 +99,6 @@ def spoil_one_loss(scene: Scene) -> None:
 
 
 @on_rank_1(
-    "rank-unused",
     expect=Kind.HANG,
     cause="unused-parameter",
     expect_phase="backward",
@@ -125,7 +116,6 @@ def pass_on(x_BTX: Tensor, **_options: object) -> Tensor:
 
 
 @on_rank_1(
-    "rank-never-joins",
     expect=Kind.HANG,
     cause="deadlock",
     phase="start",
@@ -139,7 +129,6 @@ def wait_before_joining(scene: Scene) -> None:
 
 
 @on_rank_1(
-    "rank-port-in-use",
     expect=Kind.CRASH,
     cause="port-in-use",
     phase="start",
@@ -154,7 +143,6 @@ def occupy_another_port(scene: Scene) -> None:
 
 
 @on_rank_1(
-    "rank-slow-steps",
     expect=Kind.PASS,
     every_step=True,
     look_alike=True,
@@ -170,7 +158,6 @@ TOTAL_S = 9.0
 
 STRAGGLER = replace(
     compute_more,
-    name="straggler",
     expect=Kind.SLOW,
     cause="straggler",
     settings=(("train.steps", 60),),
@@ -181,7 +168,6 @@ STRAGGLER = replace(
 
 
 @on_rank_1(
-    "collective-timeout",
     expect=Kind.CRASH,
     cause="collective-timeout",
     phase="data",

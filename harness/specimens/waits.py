@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.core.verdict import Kind
-from harness.specimens.catalog import LATER, Scene, specimen
+from harness.specimens.catalog import LATER, Scene, hang, specimen
 
 STALL_S = 2.0
 """A poll may end at any moment: it is watched for four times this, and never called a hang."""
@@ -26,9 +26,7 @@ thread.join()
 """
 
 
-@specimen(
-    "import-deadlock",
-    expect=Kind.HANG,
+@hang(
     cause="deadlock",
     expect_frame="<module>",
     imitates="a plug-in that starts a thread and joins it while it is being imported",
@@ -40,9 +38,7 @@ def import_what_imports_itself(scene: Scene) -> None:
     importlib.import_module("imports_itself")
 
 
-@specimen(
-    "pool-deadlock",
-    expect=Kind.HANG,
+@hang(
     cause="deadlock",
     expect_frame="wait_for_own_pool",
     imitates="a task that waits for another task of the same full pool",
@@ -53,9 +49,7 @@ def wait_for_own_pool(scene: Scene) -> None:
     pool.submit(lambda: pool.submit(int).result()).result()
 
 
-@specimen(
-    "file-wait",
-    expect=Kind.HANG,
+@hang(
     cause="blocked-io",
     step=LATER,
     expect_frame="open_unanswered",
@@ -68,9 +62,7 @@ def open_unanswered(scene: Scene) -> None:
     pipe.read_bytes()
 
 
-@specimen(
-    "peer-wait",
-    expect=Kind.HANG,
+@hang(
     cause="blocked-io",
     step=LATER,
     expect_frame="read_from_mute_peer",
@@ -82,9 +74,7 @@ def read_from_mute_peer(scene: Scene) -> None:
         peer.recv(1)
 
 
-@specimen(
-    "child-wait",
-    expect=Kind.HANG,
+@hang(
     cause="waiting-for-child",
     step=LATER,
     expect_frame="wait_for_idle_child",
@@ -97,7 +87,6 @@ def wait_for_idle_child(scene: Scene) -> None:
 
 
 @specimen(
-    "poll-forever",
     expect=Kind.UNRESOLVED,
     cause="polling",
     stall_s=STALL_S,
@@ -109,9 +98,7 @@ def poll_for_a_file(scene: Scene) -> None:
         time.sleep(0.001)
 
 
-@specimen(
-    "late-exit",
-    expect=Kind.HANG,
+@hang(
     cause="late-exit",
     phase="optim",
     step=LATER,
@@ -123,9 +110,7 @@ def leave_a_waiting_thread(scene: Scene) -> None:
     threading.Thread(target=threading.Event().wait, name="uploader").start()
 
 
-@specimen(
-    "blocked-pipe",
-    expect=Kind.HANG,
+@hang(
     cause="blocked-pipe",
     expect_frame="write_into_full_pipe",
     imitates="logging into a pipe whose reader is stuck",
@@ -137,9 +122,7 @@ def write_into_full_pipe(scene: Scene) -> None:
         os.write(writer, bytes(65536))
 
 
-@specimen(
-    "stopped",
-    expect=Kind.HANG,
+@hang(
     cause="stopped",
     step=LATER,
     imitates="a scheduler that suspends a job, a debugger that was left attached, or Ctrl-Z",
