@@ -23,7 +23,7 @@ from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
-from harness.plan.leases import Leases, Queue
+from harness.plan.leases import Queue
 from harness.plan.predict import guess_cell, predict_cell
 from harness.plan.starts import Starts
 from harness.replay import beyond, hearing_of
@@ -118,9 +118,7 @@ class Campaign:
         )
         # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
         leased = parts.elsewhere is None
-        self.queue = Queue(
-            Leases(gpus=len(gpus), slots=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
-        )
+        self.queue = Queue(gpus=len(gpus), slots=len(lanes), gpus_at=self.matrix.gpus_at if leased else lambda _: 0)
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier, self.starts = Earlier(), Starts()
         self.names: dict[str, tuple[str, ...]] = {}
@@ -247,9 +245,8 @@ class Campaign:
     def _start(self) -> bool:
         """Start every trial that may start now; whether one was answered without being run, so that more may."""
         self.queue.want(self._requests())
-        while (granted := self.queue.grant()) is not None:
-            request, lease = granted
-            claim = self.lanes.claim(lease)
+        while (lease := self.queue.grant()) is not None:
+            request, claim = lease.request, self.lanes.claim(lease)
             if claim is None:
                 self.queue.put_back(lease)
                 return False
