@@ -27,7 +27,6 @@ from harness.plan.leases import Queue
 from harness.plan.predict import guess_cell, predict_cell
 from harness.plan.starts import Starts
 from harness.replay import beyond, hearing_of
-from harness.search.along import Along
 from harness.search.controls import next_control, with_controls
 from harness.search.forecast import within
 from harness.search.oracle import Oracle, not_followed
@@ -35,6 +34,7 @@ from harness.search.own_command import once_more, own_commands
 from harness.search.refusal import with_refusal
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
+from harness.search.threshold import ThresholdSearch
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
 
     Where no failure is named, the first one becomes the one that is sought. That must not be another cell's.
     """
-    if isinstance(search, Along):
+    if isinstance(search, ThresholdSearch):
         return [record for record in counted if search.covers(record.trial.point)]
     if spec.task is not Task.MINIMISE or spec.signature or spec.bad_kinds:
         return list(counted)
