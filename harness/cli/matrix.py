@@ -13,6 +13,7 @@ from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
 from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
+from harness.cli.options import FILES
 from harness.core.point import word_of
 from harness.report.text import count
 
@@ -64,7 +65,6 @@ Examples:
   nsa-harness matrix copy
   nsa-harness matrix lint matrices/*.yaml
 """
-FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group(epilog=EPILOG)
@@ -128,11 +128,11 @@ def copy(folder: Path) -> None:
 
     A file that is there already stays as it is.
     """
-    from harness.spec.examples import examples, schema_file
+    from harness.spec.schema import shipped
     from harness.store.files import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)
-    for source in (*examples(), schema_file()):
+    for source in (*shipped("*.yaml"), *shipped("matrix.schema.json")):
         place = folder / source.name
         exists = place.exists()
         if not exists:

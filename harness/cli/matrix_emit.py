@@ -6,14 +6,16 @@ import json
 import math
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.options import FILES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.core.matrix import Matrix
     from harness.core.point import Point
 
@@ -66,7 +68,7 @@ MOUNT = "/work"
 
 
 @click.command("emit", epilog=EPILOG, short_help="Print the CI jobs that run matrix files.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILES
 @click.option(
     "--format", "form", type=click.Choice(["json", "gha", "gitlab", "jobset"]), default="json", show_default=True
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.options import DURATION
+from harness.cli.options import DURATION, JSON, LOCALS, PID, SLURM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +38,13 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("pid", required=False, type=click.IntRange(min=1))
-@click.option("--slurm", metavar="JOBID", help="A job of Slurm that runs, on all of its nodes, instead of a PID.")
+@PID
+@SLURM
 @click.option("--follow", is_flag=True, help="Watch on until the verdict changes, the job ends, or Ctrl-C.")
 @click.option("--every", type=DURATION, default="30s", show_default=True, help="Rest between two looks of --follow.")
-@click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
+@LOCALS
 @click.option("--runs", metavar="DIR", help="Where the report goes (default: ./runs, or NSA_HARNESS_RUNS).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@JSON
 @click.option("--no-report", "bare", is_flag=True, help="Keep the evidence only; nsa-harness report RUN writes it up.")
 @click.pass_context
 def watch(
