@@ -26,13 +26,14 @@ from harness.plan.cells import CellPlanner
 from harness.plan.leases import Queue
 from harness.plan.predict import guess_cell, predict_cell
 from harness.plan.starts import Starts
-from harness.replay import beyond, hearing_of
+from harness.replay import beyond
+from harness.search.blame import with_refusal
 from harness.search.controls import next_control, with_controls
 from harness.search.forecast import within
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
-from harness.search.refusal import with_refusal
 from harness.search.scaling import fits_along, scaling_of
+from harness.search.strategies import Hearing, Search
 from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
 from harness.search.threshold import ThresholdSearch
 from harness.store.run_store import read_evidence
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
     from harness.launch.claims import Claims
     from harness.plan.cells import Trees
-    from harness.search.strategies import Search
     from harness.store.run_store import RunStore
 
 ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
@@ -228,7 +228,7 @@ class Campaign:
 
     def _begin_beyond(self, reused: Sequence[TrialRecord]) -> None:
         """A fresh search whose limits are for what comes on top of ``reused``."""
-        self.hearing = hearing_of(beyond(self.spec, reused))
+        self.hearing = Hearing(beyond(self.spec, reused))
         self.search = self.hearing.search
 
     def _search(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.dotted import flatten
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
     from harness.core.ports import Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramTree:
-    """Where the program of a trial lies."""
-
-    folder: str
-
-
 class Trees(Protocol):
     """The folders of programs that are not simply the present one in the present interpreter."""
 
-    def at(self, commit: str | None) -> ProgramTree | None:
-        """The tree of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
+    def at(self, commit: str | None) -> str | None:
+        """The folder of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
         ...
 
     def full_name(self, commit: str) -> str:
@@ -75,7 +68,7 @@ class CellPlanner:
         bundle = self.matrix.bundle(request.cell)
         elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
         tree = self.trees.at(bundle.commit) if self.trees is not None and elsewhere else None
-        trial = replace(self.like(request), tree=tree.folder if tree else None)
+        trial = replace(self.like(request), tree=tree)
         self._repeats[request.cell] += 1
         return trial
 

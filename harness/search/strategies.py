@@ -53,14 +53,14 @@ def strategy_of(spec: CampaignSpec) -> Search:
 
 
 class Hearing:
-    """Tells ``search`` each fact once, but for controls.
+    """Tells a fresh search for ``question`` each fact once, but for controls.
 
     A trial that the machine spoiled is asked again; after ``infra_retries`` in a row its cell counts as unresolved.
     """
 
-    def __init__(self, search: Search, *, infra_retries: int) -> None:
-        self.search = search
-        self.infra_retries = infra_retries
+    def __init__(self, question: CampaignSpec) -> None:
+        self.search = strategy_of(question)
+        self.infra_retries = question.matrix.infra_retries
         self._spoiled: Counter[Point] = Counter()
 
     def hear(self, fact: TrialRecord | Override) -> bool:
