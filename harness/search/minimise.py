@@ -31,7 +31,6 @@ from harness.core.errors import SpecError
 from harness.core.point import AxisType, assignment
 from harness.core.ports import CellRequest
 from harness.search.blame import conclude
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
 from harness.search.ladder import Ladder, Levels, is_within, members
@@ -83,8 +82,6 @@ class Minimise(Script):
         seed: int = 0,
         again: int = 0,
         prior: Sequence[Observation] = (),
-        pass_s: float = FIRST_PASS_S,
-        fail_s: float = FIRST_FAIL_S,
     ) -> None:
         self.space = space
         self.good_cell, self.bad_cell = good or space.good, bad or space.bad
@@ -102,9 +99,9 @@ class Minimise(Script):
         self._rounds = 0
         self._anew = partial(
             Minimise, space, effort, good=good, bad=bad, causes=causes, explain=explain, seed=seed, again=again,
-            prior=tuple(prior), pass_s=pass_s, fail_s=fail_s,
+            prior=tuple(prior),
         )  # fmt: skip
-        super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
+        super().__init__(effort, prior=prior)
 
     def result(self) -> Minimised:
         """What is known so far; final once ``ask`` returns None."""

@@ -30,7 +30,7 @@ from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate
 from harness.search.conclude import MANY_PASSES, conclude
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
+from harness.search.costs import Costs
 from harness.search.flaky import DOUBT, Doubts, rarest_rate
 from harness.search.forecast import outlook
 from harness.search.split import failures_allowed, next_probe
@@ -78,21 +78,13 @@ class ThresholdSearch:
     often it failed says how many are worth what one was (``flaky.Doubts``).
     """
 
-    def __init__(
-        self,
-        axis: Axis,
-        effort: Effort,
-        *,
-        base: Point = ALONE,
-        pass_s: float = FIRST_PASS_S,
-        fail_s: float = FIRST_FAIL_S,
-    ) -> None:
+    def __init__(self, axis: Axis, effort: Effort, *, base: Point = ALONE) -> None:
         if axis.type is not AxisType.ORDERED:
             raise SpecError(f"axis {axis.name!r} is {axis.type}; a threshold needs an ordered axis")
         self.axis = axis
         self.base = base
         self.effort = effort
-        self.costs = Costs(pass_s=pass_s, fail_s=fail_s)
+        self.costs = Costs()
         self.tallies = [Tally() for _ in axis.values]
         self.outcomes: list[list[bool]] = [[] for _ in axis.values]
         self.trials = 0

@@ -8,6 +8,7 @@ from harness.core.point import Axis, AxisType, Point
 from harness.core.ports import CellRequest
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
+from harness.search import costs
 from harness.search.threshold import MOST_CONFIRMS, ThresholdSearch, certificate_passes
 
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
@@ -42,11 +43,13 @@ def from_five(axis: Axis) -> dict[int, Answer]:
     return {v: BAD for v in axis.values if v >= 5}  # type: ignore[misc,operator]
 
 
-def test_the_smallest_value_comes_first():
+def test_the_smallest_value_comes_first(monkeypatch: pytest.MonkeyPatch):
     request = ThresholdSearch(layers(), Effort()).ask()
     assert request is not None
     assert (value_of(request), request.role) == (1, "search")
-    dear_passes = ThresholdSearch(layers(), Effort(), pass_s=10, fail_s=1).ask()
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 10)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 1)
+    dear_passes = ThresholdSearch(layers(), Effort()).ask()
     assert dear_passes is not None
     assert value_of(dear_passes) == 1
 
@@ -283,10 +286,12 @@ def test_a_certificate_that_keeps_coming_back_unresolved_is_given_up():
     assert not search.result().certified
 
 
-def test_the_estimate_covers_what_a_deterministic_search_then_spends():
+def test_the_estimate_covers_what_a_deterministic_search_then_spends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 0.5)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 12)
     axis = layers()
-    estimate = ThresholdSearch(axis, Effort(), pass_s=0.5, fail_s=12).estimate()
-    search = ThresholdSearch(axis, Effort(), pass_s=0.5, fail_s=12)
+    estimate = ThresholdSearch(axis, Effort()).estimate()
+    search = ThresholdSearch(axis, Effort())
     asked = play(search, from_five(axis))
     assert estimate.seconds_low <= search.seconds <= estimate.seconds_high
     assert estimate.hangs >= 2
