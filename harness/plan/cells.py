@@ -66,8 +66,9 @@ class CellPlanner:
     def trial(self, request: CellRequest) -> Trial:
         """The trial that answers ``request``; SpecError when the target cannot run such a cell."""
         bundle = self.matrix.bundle(request.cell)
-        elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
-        tree = self.trees.at(bundle.commit) if self.trees is not None and elsewhere else None
+        tree = None
+        if self.trees is not None and (bundle.commit is not None or bundle.python is not None):
+            tree = self.trees.at(bundle.commit)
         trial = replace(self.like(request), tree=tree)
         self._repeats[request.cell] += 1
         return trial

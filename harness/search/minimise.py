@@ -64,8 +64,6 @@ class Minimise(Script):
 
     ``again`` is how often whoever conducts it runs each cause once more when it is over, which its estimate counts.
 
-    Implements ``strategies.Search``.
-
     Raises:
         SpecError: the two cells are the same, or one of them breaks a rule.
     """
@@ -126,7 +124,7 @@ class Minimise(Script):
     def freedom(self, levels: Levels) -> Freedom | None:
         """What was seen of a cause with everything else at random."""
         counts = list(map(self.count, self.random_cells.get(levels, ())))
-        return freedom(counts, cause=self._cell(levels), fixed_axes=self._axes_of(levels))
+        return freedom(counts, cause=self.ladder.cell(levels), fixed_axes=self._axes_of(levels))
 
     def need(self, levels: Levels, position: int) -> Need:
         """What was seen for one setting of a cause."""
@@ -165,7 +163,7 @@ class Minimise(Script):
         """The smallest failure rate that is ruled out for every step back that was certified; None without one."""
         rates: list[float] = []
         for _, way in self._single_steps_back(levels):
-            cell = self._cell(way)
+            cell = self.ladder.cell(way)
             rate = self.certificates[cell].excluded_rate if self.certified(cell) else None
             if rate is not None:
                 rates.append(rate)
@@ -245,19 +243,19 @@ class Minimise(Script):
                 yield from self._prefixes(top, at=at)
             yield from self._step_down()
             levels = self.failing_sets[-1]
-            yield from self._confirm(self._cell(levels), reason="the whole cause once more")
+            yield from self._confirm(self.ladder.cell(levels), reason="the whole cause once more")
             if not self._fails(levels):
                 continue
             yield from self._certify_steps()
             if self._settled(levels):
                 # What turned out to be a false alarm meanwhile asks for more before these failures are no such thing.
-                yield from self._confirm(self._cell(levels), reason="the whole cause once more")
+                yield from self._confirm(self.ladder.cell(levels), reason="the whole cause once more")
                 is_settled = self._fails(levels)
         levels = self.failing_sets[-1]
-        if self.is_sure(self._cell(levels)):
+        if self.is_sure(self.ladder.cell(levels)):
             self.sure.add(levels)
         yield from self._other_values(levels)
-        cell, fixed_axes = self._cell(levels), self._axes_of(levels)
+        cell, fixed_axes = self.ladder.cell(levels), self._axes_of(levels)
         cells = other_cells(self.space, cell, fixed_axes=fixed_axes, number=self.explain, seed=self.seed)
         self.random_cells[levels] = cells
         yield from ask_each(self, cells)
@@ -305,7 +303,7 @@ class Minimise(Script):
         """Where rules leave a choice of what to take back with a setting, the first other way that fails as well."""
         for way in self.ladder.lowered(levels, position, levels[position] - 1)[1:] if levels[position] else ():
             reason = f"{self.ladder.names[position]} taken back in another way that the rules leave"
-            yield from self._until(self._cell(way), passes=1, role="search", reason=reason)
+            yield from self._until(self.ladder.cell(way), passes=1, role="search", reason=reason)
             if self._fails(way):
                 self.failing_sets[-1] = way
                 return
@@ -319,7 +317,7 @@ class Minimise(Script):
         levels = self.failing_sets[-1]
         self._rounds += 1
         for position, back in self._single_steps_back(levels):
-            cell, name = self._cell(back), self.ladder.names[position]
+            cell, name = self.ladder.cell(back), self.ladder.names[position]
             yield from self._certify(cell, attempt=self._rounds, reason=f"it must pass with {name} taken back")
             if self.fails(cell):
                 return
@@ -365,11 +363,11 @@ class Minimise(Script):
                 fail_s=self.costs.of_failure_on_the_way(),
                 failures=len(probes),
             )
-            cell = self._cell(chain[pick])
+            cell = self.ladder.cell(chain[pick])
             yield CellRequest(cell=cell, role="search", reason=f"{pick} of {len(chain) - 1} {what} tried together")
 
     def _can_ask(self, levels: Levels) -> bool:
-        return self.ladder.broken(levels) is None and not self.is_exhausted(self._cell(levels))
+        return self.ladder.broken(levels) is None and not self.is_exhausted(self.ladder.cell(levels))
 
     def _bracket(self, chain: Sequence[Levels]) -> tuple[int, int]:
         """The last cell of ``chain`` that passes (-1: none) below the first that fails, and that one."""
@@ -377,7 +375,7 @@ class Minimise(Script):
         while not self._fails(chain[high]):
             high += 1
         low = high - 1
-        while low >= 0 and not self.good(self._cell(chain[low])):
+        while low >= 0 and not self.good(self.ladder.cell(chain[low])):
             low -= 1
         return low, high
 
@@ -397,20 +395,17 @@ class Minimise(Script):
         return ()
 
     def _no_answer(self, levels: Levels) -> bool:
-        cell = self._cell(levels)
+        cell = self.ladder.cell(levels)
         return self.is_exhausted(cell) and not self.good(cell) and not self.fails(cell)
 
     def _axes_of(self, levels: Levels) -> frozenset[str]:
         return frozenset(self.ladder.names[i] for i in members(levels))
 
     def _fails(self, levels: Levels) -> bool:
-        return self.fails(self._cell(levels))
+        return self.fails(self.ladder.cell(levels))
 
     def _answered(self, cell: Point) -> bool:
         return self.is_exhausted(cell) or self.passed(cell, self.required)
-
-    def _cell(self, levels: Levels) -> Point:
-        return self.ladder.cell(levels)
 
 
 def _as_count(count: CellCount, axis: str) -> Count:
