@@ -284,7 +284,7 @@ def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:
     from harness.report.tried import grouped
     from harness.search.cells import planned_cells
 
-    return dict(sorted(grouped(planned_cells(matrix).cells, matrix.gpus_at).items()))
+    return dict(sorted(grouped(planned_cells(matrix), matrix.gpus_at).items()))
 
 
 def shard_of(cells: list[Point], number: int, shards: int) -> list[Point]:
