@@ -264,7 +264,7 @@ class Campaign:
         return False
 
     def _requests(self) -> tuple[CellRequest, ...]:
-        if self._spent() or self.surprise:
+        if self._is_spent() or self.surprise:
             return ()
         return self.search.ready(LOOK_AHEAD) or self._afterwards()
 
@@ -347,8 +347,7 @@ class Campaign:
     def _gpu_seconds(self) -> float:
         return sum(r.outcome.duration_s * self.matrix.gpus_at(r.trial.point) for r in self.store.records())
 
-    def _spent(self) -> str:
+    def _is_spent(self) -> bool:
         most = self.matrix.gpu_seconds
-        if most is not None and self._gpu_seconds() >= most:
-            return f"the limit of {most:g} GPU-seconds"
-        return self.attempts.spent(self.matrix.effort, running=self.lanes.busy)
+        is_over = most is not None and self._gpu_seconds() >= most
+        return is_over or self.attempts.is_spent(self.matrix.effort, running=self.lanes.busy)
