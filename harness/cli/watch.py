@@ -94,12 +94,12 @@ def watch(
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        _tell(store, record, subject, as_json=as_json, bare=bare)
+        evidence = _tell(store, record, subject, as_json=as_json, bare=bare)
         if not bare:
             from harness.report.write import write
 
             write(store.run(), store.run_dir)
-        ctx.exit(of_watched(record.verdict, has_stacks=_has_stacks(store, record)))
+        ctx.exit(of_watched(record.verdict, has_stacks=evidence is not None and bool(evidence.stacks)))
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
@@ -145,13 +145,8 @@ def _look(
     return record
 
 
-def _has_stacks(store: RunStore, record: TrialRecord) -> bool:
-    evidence = store.read_evidence(record.trial.key)
-    return evidence is not None and bool(evidence.stacks)
-
-
-def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> None:
-    """The answer, before the report, because somebody waits for it."""
+def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> Evidence | None:
+    """The answer, before the report, because somebody waits for it; gives the evidence of ``record``."""
     import json
 
     from harness.classify.rules.unresolved import ENDED
@@ -187,6 +182,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
         result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv, label=label, is_over=is_over))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
+    return evidence
 
 
 def _process_of(record: TrialRecord, evidence: Evidence | None) -> int | None:

@@ -93,13 +93,14 @@ class CellPlanner:
         fault = None if control == NO_FAULT else self.matrix.fault
         active = fault is not None and fault.active(self._settings(cell, config))
         repeat = self._repeats[cell]
+        drawn = f"{self.spec.seed}|{self.matrix.space.name_of(cell)}|{repeat}"
         return Trial(
             target=self.matrix.target,
             point=cell,
             repeat=repeat,
             role=request.role,
             config=config,
-            seed=self._seed(cell, repeat),
+            seed=int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:4]),
             code=self._code(bundle.commit),
             machine=self.machine,
             fault=fault if active else None,
@@ -121,10 +122,6 @@ class CellPlanner:
             return self.target.config({**dict(bundle.config), **({ATTENTION: "dense"} if dense else {})})
         config = self.target.config({"command": shlex.join(self.matrix.command), **dict(bundle.config)})
         return config | {"more": list(bundle.args)} if bundle.args else config
-
-    def _seed(self, cell: Point, repeat: int) -> int:
-        text = f"{self.spec.seed}|{self.matrix.space.name_of(cell)}|{repeat}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
     def _settings(self, cell: Point, config: Mapping[str, object]) -> dict[str, Value]:
         """Everything that a fault's conditions may name; an axis hides a setting of the same name."""

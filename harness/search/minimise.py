@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Count, PlanEstimate
-from harness.core.cause import CellCount, Freedom, Minimised, MinimiseFinding, Need
+from harness.core.cause import Freedom, Minimised, MinimiseFinding, Need
 from harness.core.errors import SpecError
 from harness.core.point import AxisType, assignment
 from harness.core.ports import CellRequest
@@ -131,7 +131,11 @@ class Minimise(Script):
         ladder, level = self.ladder, levels[position]
         factor = ladder.factors[position]
         rule = ladder.broken(ladder.at(levels, position, level - 1))
-        cells = self.others.get(levels, {}).get(position, [])
+        others: list[Count] = []
+        for cell in self.others.get(levels, {}).get(position, []):
+            count = self.count(cell)
+            value = cell.get(factor.name)
+            others.append(Count(value=value, good=count.good, bad=count.bad, unresolved=count.unresolved))
         need = Need(
             axis=factor.name,
             value=ladder.value(position, level),
@@ -139,7 +143,7 @@ class Minimise(Script):
             last_good=ladder.value(position, level - 1),
             is_threshold=factor.axis.type is AxisType.ORDERED,
             kept_by=str(rule) if rule else "",
-            others=tuple(_as_count(self.count(cell), factor.name) for cell in cells),
+            others=tuple(others),
         )
         backs = self._steps_back(levels, position)
         back = min(backs, key=lambda way: (self.certified(ladder.cell(way)), self.good(ladder.cell(way))), default=None)
@@ -406,7 +410,3 @@ class Minimise(Script):
 
     def _answered(self, cell: Point) -> bool:
         return self.is_exhausted(cell) or self.passed(cell, self.required)
-
-
-def _as_count(count: CellCount, axis: str) -> Count:
-    return Count(value=count.cell.get(axis), good=count.good, bad=count.bad, unresolved=count.unresolved)
