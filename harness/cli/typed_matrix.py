@@ -86,8 +86,7 @@ def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequenc
         environ=dict(settings.whole_env),
         repository=repository_of(TARGET),
     )
-    target = ScriptTarget(python="")
-    target.config(dict(matrix.bundle(matrix.space.good).config))
+    ScriptTarget(python="").config(dict(matrix.bundle(matrix.space.good).config))
     return replace(matrix, success=Success(require=patterns(options["success"], option="--success")))
 
 
