@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from search_programs import SWITCHES, OutOfTrials
 
-from harness.core.point import Axis, AxisType
+from harness.core.point import Axis, AxisType, Point
 from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
@@ -75,17 +75,17 @@ def threshold_search(program: Ordered, effort: Effort) -> ThresholdSearch:
     axis = Axis(name="x", path="x", type=AxisType.ORDERED, values=tuple(range(program.n)))
     search = ThresholdSearch(axis, effort)
     if program.ends_known:
-        search.tell(value=0, answer=Answer.GOOD, seconds=program.pass_s)
-        search.tell(value=program.n - 1, answer=Answer.BAD, seconds=program.fail_s)
+        search.tell(cell=Point.of({"x": 0}), answer=Answer.GOOD, seconds=program.pass_s)
+        search.tell(cell=Point.of({"x": program.n - 1}), answer=Answer.BAD, seconds=program.fail_s)
     soft_s = 5 * program.pass_s
     while (request := search.ask()) is not None:
         before_s = program.seconds
-        if not program.fails(axis.index(request.value), limit_s=soft_s if request.soft else None):
-            search.tell(value=request.value, answer=Answer.GOOD, seconds=program.pass_s)
+        if not program.fails(axis.index(request.cell.get("x")), limit_s=soft_s if request.soft else None):
+            search.tell(cell=request.cell, answer=Answer.GOOD, seconds=program.pass_s)
         elif request.soft:
-            search.tell(value=request.value, answer=Answer.UNRESOLVED, seconds=soft_s, slow=True, soft=True)
+            search.tell(cell=request.cell, answer=Answer.UNRESOLVED, seconds=soft_s, slow=True, soft=True)
         else:
-            search.tell(value=request.value, answer=Answer.BAD, seconds=program.fail_s)
+            search.tell(cell=request.cell, answer=Answer.BAD, seconds=program.fail_s)
         program.confirm_s += program.seconds - before_s if request.role == "confirm" else 0.0
     return search
 

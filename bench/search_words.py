@@ -144,17 +144,17 @@ def threshold_game(
     search, seconds, state = ThresholdSearch(axis, effort), 0.0, rng.random()
     soft_s = SOFT_PASSES * pass_s
     while (request := search.ask()) is not None:
-        value = request.value
+        value = request.cell.get("x")
         assert isinstance(value, int)
         state = state if rng.random() < sticky else rng.random()
         if state < rates[value] or rng.random() < false:
             is_cut = request.soft and soft_s < fail_s
             took, answer = (soft_s, Answer.UNRESOLVED) if is_cut else (fail_s, Answer.BAD)
-            search.tell(value=value, answer=answer, seconds=took, slow=is_cut, soft=is_cut)
+            search.tell(cell=request.cell, answer=answer, seconds=took, slow=is_cut, soft=is_cut)
         else:
             took = pass_s
             answer = Answer.UNRESOLVED if rng.random() < unresolved else Answer.GOOD
-            search.tell(value=value, answer=answer, seconds=took)
+            search.tell(cell=request.cell, answer=answer, seconds=took)
         seconds += took
     return search, seconds
 

@@ -105,10 +105,6 @@ class Attempts:
         """Seconds since this session began."""
         return self.parts.clock.now() - self.began_s
 
-    def spent(self, effort: Effort, *, running: int = 0) -> str:
-        """Which limit of ``effort`` the run has used up, ``running`` trials counted in; empty while none is."""
-        if len(self.store.records()) + running >= effort.max_trials:
-            return f"the limit of {effort.max_trials} trials"
-        if effort.max_seconds is not None and self.before_s + self.seconds >= effort.max_seconds:
-            return f"the limit of {effort.max_seconds:g} s"
-        return ""
+    def is_spent(self, effort: Effort, *, running: int) -> bool:
+        """Whether the run has used up a limit of ``effort``, ``running`` trials counted in."""
+        return bool(effort.spent(trials=len(self.store.records()) + running, seconds=self.before_s + self.seconds))

@@ -23,18 +23,19 @@ from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
 from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner
-from harness.plan.leases import Leases, Queue
+from harness.plan.leases import Queue
 from harness.plan.predict import guess_cell, predict_cell
 from harness.plan.starts import Starts
-from harness.replay import beyond, hearing_of
-from harness.search.along import Along
+from harness.replay import beyond
+from harness.search.blame import with_refusal
 from harness.search.controls import next_control, with_controls
 from harness.search.forecast import within
 from harness.search.oracle import Oracle, not_followed
 from harness.search.own_command import once_more, own_commands
-from harness.search.refusal import with_refusal
 from harness.search.scaling import fits_along, scaling_of
+from harness.search.strategies import Hearing, Search
 from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
+from harness.search.threshold import ThresholdSearch
 from harness.store.run_store import read_evidence
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
     from harness.launch.claims import Claims
     from harness.plan.cells import Trees
-    from harness.search.strategies import Search
     from harness.store.run_store import RunStore
 
 ANY_FAILURE = (*FAILURES, Kind.BELOW_TARGET)
@@ -63,7 +63,7 @@ def of_use(spec: CampaignSpec, search: Search, counted: Sequence[TrialRecord]) -
 
     Where no failure is named, the first one becomes the one that is sought. That must not be another cell's.
     """
-    if isinstance(search, Along):
+    if isinstance(search, ThresholdSearch):
         return [record for record in counted if search.covers(record.trial.point)]
     if spec.task is not Task.MINIMISE or spec.signature or spec.bad_kinds:
         return list(counted)
@@ -118,9 +118,7 @@ class Campaign:
         )
         # Elsewhere GPUs are the engine's to lease: a node has those that it was asked for.
         leased = parts.elsewhere is None
-        self.queue = Queue(
-            Leases(gpus=len(gpus), slots=len(lanes)), gpus_at=self.matrix.gpus_at if leased else lambda _: 0
-        )
+        self.queue = Queue(gpus=len(gpus), slots=len(lanes), gpus_at=self.matrix.gpus_at if leased else lambda _: 0)
         self.hides_gpus = leased and any(row.gpus for row in self.matrix.resources)
         self.earlier, self.starts = Earlier(), Starts()
         self.names: dict[str, tuple[str, ...]] = {}
@@ -230,7 +228,7 @@ class Campaign:
 
     def _begin_beyond(self, reused: Sequence[TrialRecord]) -> None:
         """A fresh search whose limits are for what comes on top of ``reused``."""
-        self.hearing = hearing_of(beyond(self.spec, reused))
+        self.hearing = Hearing(beyond(self.spec, reused))
         self.search = self.hearing.search
 
     def _search(self) -> None:
@@ -247,9 +245,8 @@ class Campaign:
     def _start(self) -> bool:
         """Start every trial that may start now; whether one was answered without being run, so that more may."""
         self.queue.want(self._requests())
-        while (granted := self.queue.grant()) is not None:
-            request, lease = granted
-            claim = self.lanes.claim(lease)
+        while (lease := self.queue.grant()) is not None:
+            request, claim = lease.request, self.lanes.claim(lease)
             if claim is None:
                 self.queue.put_back(lease)
                 return False
@@ -267,7 +264,7 @@ class Campaign:
         return False
 
     def _requests(self) -> tuple[CellRequest, ...]:
-        if self._spent() or self.surprise:
+        if self._is_spent() or self.surprise:
             return ()
         return self.search.ready(LOOK_AHEAD) or self._afterwards()
 
@@ -350,8 +347,7 @@ class Campaign:
     def _gpu_seconds(self) -> float:
         return sum(r.outcome.duration_s * self.matrix.gpus_at(r.trial.point) for r in self.store.records())
 
-    def _spent(self) -> str:
+    def _is_spent(self) -> bool:
         most = self.matrix.gpu_seconds
-        if most is not None and self._gpu_seconds() >= most:
-            return f"the limit of {most:g} GPU-seconds"
-        return self.attempts.spent(self.matrix.effort, running=self.lanes.busy)
+        is_over = most is not None and self._gpu_seconds() >= most
+        return is_over or self.attempts.is_spent(self.matrix.effort, running=self.lanes.busy)

@@ -87,13 +87,16 @@ def conduct(
     part is being looked into.
     A trial that cannot be started is an Outcome too (``never started``), not an exception.
     """
+
+    def judged(outcome: Outcome, evidence: Evidence) -> Verdict:
+        return classify(Case(trial=trial, outcome=outcome, evidence=evidence))
+
     trial_dir.mkdir(parents=True, exist_ok=True)
     if parts.elsewhere is not None:
         outcome, evidence, started_at = parts.elsewhere.conduct(
             trial, trial_dir=trial_dir, env=parts.child_env, watched=watched, interrupted=interrupted, examine=examine
         )
-        verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
-        return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
+        return Conducted(outcome=outcome, evidence=evidence, verdict=judged(outcome, evidence), started_at=started_at)
     command = parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env)
     started_at, started_s = parts.clock.wall(), parts.clock.now()
     try:
@@ -117,8 +120,7 @@ def conduct(
                 started_s=started_s,
                 interrupted=interrupted,
                 examine=examine,
-                judge=judge
-                or (lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence))),
+                judge=judge or judged,
                 called=called,
                 rank=rank_in(dict(command.env)),
             ).run()
@@ -141,5 +143,4 @@ def conduct(
             devices.close()
             for door in layout.doors(trial_dir):
                 door.unlink(missing_ok=True)
-    verdict = classify(Case(trial=trial, outcome=outcome, evidence=evidence))
-    return Conducted(outcome=outcome, evidence=evidence, verdict=verdict, started_at=started_at)
+    return Conducted(outcome=outcome, evidence=evidence, verdict=judged(outcome, evidence), started_at=started_at)

@@ -88,7 +88,6 @@ def gpu_count() -> int:
 def _gpus() -> tuple[str, ...]:
     # The driver's own files name the cards without loading CUDA into the controller.
     texts = [f.read_text(errors="replace") for f in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))]
-    models = [
+    return tuple(
         line.partition(":")[2].strip() for text in texts for line in text.splitlines() if line.startswith("Model:")
-    ]
-    return tuple(models)
+    )

@@ -128,7 +128,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
 
 def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
     """``cells`` as one run would have had them: planned ones first, in the plan's order."""
-    planned = [cell for cell in planned_cells(spec.matrix).cells if cell in cells]
+    planned = [cell for cell in planned_cells(spec.matrix) if cell in cells]
     extra = sorted(cells - set(planned), key=spec.matrix.space.name_of)
     return (*extra, *planned)
 
@@ -143,7 +143,7 @@ def _of_lost_shards(shards: Sequence[History]) -> set[Point]:
         invocation = shard.identity.invocation
         if invocation is None or not _CHOOSES.isdisjoint(dict(invocation.options)):
             return set()
-    return set(planned_cells(shards[0].question.matrix).cells) if missing(shards) else set()
+    return set(planned_cells(shards[0].question.matrix)) if missing(shards) else set()
 
 
 def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple[History, TrialRecord]]:

@@ -12,7 +12,7 @@ from harness.core.record import TrialRecord
 from harness.core.spec import Allowance
 from harness.core.trial import control_of
 from harness.search.own_command import AGAIN
-from harness.search.strategies import Hearing, strategy_of
+from harness.search.strategies import Hearing
 from harness.store.history import History, read_lines
 
 if TYPE_CHECKING:
@@ -45,18 +45,38 @@ class ReplayedDecision:
         return any((request.cell, request.role) == (self.cell, self.role) for request in self.now)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Replayed:
     """A run's search as its journal leaves it."""
 
-    search: Search
+    question: CampaignSpec
     steps: list[ReplayedDecision] = field(default_factory=list[ReplayedDecision])
     facts: list[TrialRecord | Override] = field(default_factory=list["TrialRecord | Override"])
+    hearing: Hearing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hearing = Hearing(self.question)
+
+    @property
+    def search(self) -> Search:
+        """The search."""
+        return self.hearing.search
 
     @property
     def differing(self) -> tuple[ReplayedDecision, ...]:
         """Decisions that the search would not take like that any more: edited by hand, or made by other code."""
         return tuple(step for step in self.steps if not step.same)
+
+    def take(self, fact: TrialRecord | Override) -> None:
+        """Tell the search one more fact."""
+        self.facts.append(fact)
+        self.hearing.hear(fact)
+
+    def anew(self, question: CampaignSpec, facts: Sequence[TrialRecord | Override]) -> None:
+        """From here on it is a fresh search for ``question``, that knows ``facts``."""
+        self.question, self.facts, self.hearing = question, [], Hearing(question)
+        for fact in facts:
+            self.take(fact)
 
 
 def replay(run_dir: Path) -> Replayed:
@@ -66,15 +86,13 @@ def replay(run_dir: Path) -> Replayed:
         StoreError: it is not a run directory, or its journal cannot be read.
     """
     history = History.read(run_dir)
-    question = beyond(history.asked, history.reused())
+    played = Replayed(beyond(history.asked, history.reused()))
     lines, _ = read_lines(run_dir)
-    hearing = hearing_of(question)
-    played = Replayed(search=hearing.search)
     for line in lines:
         match line.event:
             case "header" if "allowance" in line.data:
-                question = question.within(from_json(Allowance, line.data["allowance"]))
-                hearing = _anew(played, question)
+                question = played.question.within(from_json(Allowance, line.data["allowance"]))
+                played.anew(question, played.facts)
             case "decision":
                 step = ReplayedDecision(
                     line=line.number,
@@ -85,29 +103,19 @@ def replay(run_dir: Path) -> Replayed:
                 )
                 played.steps.append(step)
             case "said":
-                _take(from_json(Override, line.data), played, hearing)
+                played.take(from_json(Override, line.data))
             case "record" | "reuse":
-                _take(from_json(TrialRecord, line.data["record"]), played, hearing)
+                played.take(from_json(TrialRecord, line.data["record"]))
             case "undo":
-                played.facts = played.facts[: -int(line.data["count"])]
-                hearing = _anew(played, question)
+                played.anew(played.question, played.facts[: -int(line.data["count"])])
             case _:
                 pass
     return played
 
 
-def _anew(played: Replayed, question: CampaignSpec) -> Hearing:
-    """A fresh search for ``question`` that has heard the facts so far."""
-    hearing = hearing_of(question)
-    played.search = hearing.search
-    for fact in played.facts:
-        hearing.hear(fact)
-    return hearing
-
-
 def foreseen(question: CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:
     """What ``question`` is expected to cost on top of ``counted``, which earlier runs have paid for."""
-    hearing = hearing_of(beyond(question, counted))
+    hearing = Hearing(beyond(question, counted))
     for record in counted:
         hearing.hear(record)
     return hearing.search.estimate()
@@ -117,13 +125,3 @@ def beyond(question: CampaignSpec, reused: Sequence[TrialRecord]) -> CampaignSpe
     """``question`` with limits for what comes on top of ``reused``."""
     effort = question.matrix.effort.beyond(record.outcome.duration_s for record in reused)
     return replace(question, matrix=replace(question.matrix, effort=effort))
-
-
-def hearing_of(question: CampaignSpec) -> Hearing:
-    """A fresh search for ``question``, ready to be told what happened."""
-    return Hearing(strategy_of(question), infra_retries=question.matrix.infra_retries)
-
-
-def _take(fact: TrialRecord | Override, played: Replayed, hearing: Hearing) -> None:
-    played.facts.append(fact)
-    hearing.hear(fact)

@@ -73,33 +73,22 @@ def reproduce(run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], c
     world = world_of(record.trial.config)
     ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}") if world > 1 else ()
     argv = (python, "-P", *ranks, str(path.absolute()))
-    ended: list[Try] = []
+    ended: list[str] = []
     for number in range(1, TRIES + 1):
         output, code = _run(argv, env=env, limit_s=limit_s + 60, clock=clock, log=run_dir / f"repro-{number}.txt")
         ended.append(symptom.judge(output, code))
-    matches = sum(one.is_it for one in ended)
+    matches = ended.count(symptom.sentence)
     shell = ("torchrun", *ranks[2:], path.name) if world > 1 else ("python", path.name)
     tried = ScriptTrials(
         command=shell,
         expected=symptom.sentence,
         shown=matches,
         tries=TRIES,
-        ended=tuple(map(str, ended)),
+        ended=tuple(ended),
         sentence=f"reproduced {matches}/{TRIES} outside the harness: {' '.join(shell)} {symptom.sentence}.",
     )
     write_atomic(layout.repro(run_dir, "json"), json.dumps(asdict(tried), indent=1) + "\n")
     return tried
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """What one try of the script showed, and whether that is the failure."""
-
-    text: str
-    is_it: bool = False
-
-    def __str__(self) -> str:
-        return self.text if self.is_it else f"no: {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,21 +100,21 @@ class Expected:
     by_limit: bool
     still_moving: bool | None = None
 
-    def judge(self, output: str, code: int | None) -> Try:
-        """What was seen, and whether it is the failure."""
+    def judge(self, output: str, code: int | None) -> str:
+        """What was seen: its sentence where that is the failure, else why it is not."""
         if code is None:
-            return Try("it did not even end by its own limit")
+            return "no: it did not even end by its own limit"
         if code == 0:
-            return Try("it ran to its end")
+            return "no: it ran to its end"
         timed_out = "Timeout (" in output
         if timed_out is not self.by_limit:
-            return Try(f"it {'reached its limit' if timed_out else f'ended by itself with exit code {code}'}")
+            return f"no: it {'reached its limit' if timed_out else f'ended by itself with exit code {code}'}"
         missing = [word for word in self.words if word not in output]
         if missing:
-            return Try(f"its output does not name {', '.join(missing)}")
+            return f"no: its output does not name {', '.join(missing)}"
         if self.still_moving is not None and _moving_at_the_end(output) is not self.still_moving:
-            return Try(f"it was {'silent' if self.still_moving else 'still making progress'} when its limit ran out")
-        return Try(self.sentence, is_it=True)
+            return f"no: it was {'silent' if self.still_moving else 'still making progress'} when its limit ran out"
+        return self.sentence
 
 
 def expected(record: TrialRecord, run_dir: Path) -> Expected:

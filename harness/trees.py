@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness.core.errors import CommandError, SpecError
-from harness.plan.cells import ProgramTree
 from harness.spec.elsewhere import git
 from harness.store import layout
 from harness.store.files import write_atomic
@@ -41,11 +40,11 @@ class Worktrees:
     repository: Path
     folder: Path
     package: str | None = None
-    trees: dict[str | None, ProgramTree | None] = field(default_factory=dict["str | None", "ProgramTree | None"])
+    trees: dict[str | None, str | None] = field(default_factory=dict["str | None", "str | None"])
     names: dict[str, str] = field(default_factory=dict[str, str])
 
-    def at(self, commit: str | None) -> ProgramTree | None:
-        """The tree of ``commit``, made when it is asked for first.
+    def at(self, commit: str | None) -> str | None:
+        """The folder of ``commit``, made when it is asked for first.
 
         Raises:
             SpecError: git knows no such commit, or cannot make the worktree.
@@ -76,19 +75,19 @@ class Worktrees:
             if (path / ".git").is_file():  # also one of a controller that was killed
                 self._git("worktree", "remove", "--force", str(path))
 
-    def _make(self, commit: str | None) -> ProgramTree | None:
+    def _make(self, commit: str | None) -> str | None:
         if commit is None:
-            return None if self.package is None else ProgramTree(folder=self._linked("now", _home(self.package)))
+            return None if self.package is None else self._linked("now", _home(self.package))
         full = self.full_name(commit)
         path = self.folder / full[:12]
         if not path.exists():
             self._git("worktree", "prune")
             self._git("worktree", "add", "--detach", "--quiet", str(path), full)
         if self.package is None:
-            return ProgramTree(folder=str(path))
+            return str(path)
         if not (path / self.package).is_dir():
             raise SpecError(f"commit {commit} has no package {self.package!r}, so it cannot be run")
-        return ProgramTree(folder=self._linked(f"{full[:12]}-packages", path / self.package))
+        return self._linked(f"{full[:12]}-packages", path / self.package)
 
     def _linked(self, name: str, package: Path) -> str:
         folder = self.folder / name

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
     from harness.core.record import Run
-    from harness.core.trial import Trial
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
@@ -87,13 +86,9 @@ def conduct(settings: Settings, store: RunStore, *, jobs: int | None, on: On) ->
 
     spec, gpus = store.spec, () if on.engine else visible_gpus(dict(settings.child_env))
     count = jobs or jobs_for(spec, gpus=len(gpus))
-
-    def label(trial: Trial) -> str:
-        return spec.matrix.space.name_of(trial.point)
-
     with (
         Interrupt() as interrupted,
-        screen(label=label) as view,
+        screen(label=lambda trial: spec.matrix.space.name_of(trial.point)) as view,
         trees_for(spec, store.run_dir) as trees,
     ):
         view.opened(question=spec.question, directory=str(store.run_dir), resumed=len(store.records()))

@@ -13,7 +13,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
-from harness.cli.options import RUNS
+from harness.cli.options import FILES, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def ci() -> None:
 
 
 @ci.command(epilog=INIT, short_help="Write a workflow for GitHub or GitLab that runs matrix files.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILES
 @click.option("--install", default="pip install nsa-harness", show_default=True, help="What installs all it needs.")
 @click.option("--python", default="3.12", show_default=True, metavar="VERSION", help="The Python of the jobs.")
 @click.option("--max-jobs", type=click.IntRange(1, 256), default=4, show_default=True, help="Jobs at most.")

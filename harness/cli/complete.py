@@ -63,7 +63,7 @@ def cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[s
     matrix = _matrix(ctx)
     if matrix is None:
         return []
-    return _begin(incomplete, map(matrix.space.name_of, planned_cells(matrix).cells))
+    return _begin(incomplete, map(matrix.space.name_of, planned_cells(matrix)))
 
 
 def _matrix(ctx: click.Context) -> Matrix | None:

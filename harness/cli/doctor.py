@@ -6,7 +6,7 @@ import click
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
-from harness.cli.options import NEW_RUNS
+from harness.cli.options import JSON, NEW_RUNS
 
 EPILOG = """\b
 Examples:
@@ -22,7 +22,7 @@ Exit codes:
 
 @click.command(epilog=EPILOG)
 @NEW_RUNS
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@JSON
 @click.pass_context
 def doctor(ctx: click.Context, *, runs: str | None, as_json: bool) -> None:
     """Check this machine before you trust a verdict on it.

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from harness.core.point import Point
 
 RUN = click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
+ABOUT = click.option("--run", metavar="RUN", help="The run (default: the last one).")
+CELL = click.argument("cell", metavar="CELL")
+WHY = click.option("--why", default="", help="A word for the report.")
 WORDS = ("pass", "fail", "hang", "crash", "skip")
 NEXT = "continue with --resume"
 OF_RUN = "a run of one program is not continued: run it again"
@@ -127,7 +130,7 @@ Exit codes:
 
 @click.command(epilog=UNDO)
 @click.argument("count", type=click.IntRange(min=1), default=1)
-@click.option("--run", metavar="RUN", help="The run (default: the last one).")
+@ABOUT
 @RUNS
 @click.pass_context
 def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -> None:
@@ -150,9 +153,9 @@ Examples:
 
 
 @click.command(epilog=SKIP + JOURNAL)
-@click.argument("cell", metavar="CELL")
-@click.option("--why", default="", help="A word for the report.")
-@click.option("--run", metavar="RUN", help="The run (default: the last one).")
+@CELL
+@WHY
+@ABOUT
 @RUNS
 def skip(*, cell: str, why: str, run: str | None, runs: str | None) -> None:
     """Never try CELL: it counts as unresolved, neither good nor bad."""
@@ -167,10 +170,10 @@ Examples:
 
 
 @click.command(epilog=MARK + JOURNAL)
-@click.argument("cell", metavar="CELL")
+@CELL
 @click.argument("word", type=click.Choice(WORDS))
-@click.option("--why", default="", help="A word for the report.")
-@click.option("--run", metavar="RUN", help="The run (default: the last one).")
+@WHY
+@ABOUT
 @RUNS
 def mark(*, cell: str, word: str, why: str, run: str | None, runs: str | None) -> None:
     """Say how CELL ends without running it, as you saw it elsewhere. It counts as one trial, and says who said so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
 from harness.cli.matrix_emit import emit
 from harness.cli.matrix_run import run
+from harness.cli.options import FILES
 from harness.core.point import word_of
 from harness.report.text import count
 
@@ -64,7 +66,6 @@ Examples:
   nsa-harness matrix copy
   nsa-harness matrix lint matrices/*.yaml
 """
-FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group(epilog=EPILOG)
@@ -128,11 +129,11 @@ def copy(folder: Path) -> None:
 
     A file that is there already stays as it is.
     """
-    from harness.spec.examples import examples, schema_file
+    from harness.spec.schema import shipped
     from harness.store.files import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)
-    for source in (*examples(), schema_file()):
+    for source in (*shipped("*.yaml"), *shipped("matrix.schema.json")):
         place = folder / source.name
         exists = place.exists()
         if not exists:
@@ -142,14 +143,14 @@ def copy(folder: Path) -> None:
 
 def _plan(matrix: Matrix) -> dict[str, Any]:
     """Everything that ``show`` says, ready for JSON."""
-    from harness.search.cells import planned_cells, product_size
+    from harness.search.cells import forbidden_cells, planned_cells
     from harness.search.constraints import count_cells
     from harness.search.strategies import strategy_of
     from harness.spec.searches import search_spec
 
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)
-    trials = len(planned.cells) * matrix.passes
+    trials = len(planned) * matrix.passes
     searches: list[dict[str, str]] = []
     for entry in matrix.searches:
         plan = strategy_of(search_spec(matrix, entry.name, file="")).estimate().text
@@ -161,12 +162,12 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "axes": list(map(_axis, space.factors)),
         "rules": list(map(str, space.rules)),
         "constraints": list(map(_constraint, space.rules)),
-        "product": product_size(space),
+        "product": math.prod(len(factor.axis.values) for factor in space.factors),
         "valid": number,
         "valid_is_exact": exact,
         "strategy": matrix.strategy.value,
-        "cells": [_cell(matrix, cell) for cell in planned.cells],
-        "left_out": [{"cell": space.name_of(cell), "rule": str(rule)} for cell, rule in planned.forbidden],
+        "cells": [_cell(matrix, cell) for cell in planned],
+        "left_out": [{"cell": space.name_of(cell), "rule": str(rule)} for cell, rule in forbidden_cells(matrix)],
         "trials": trials,
         "budget_seconds": matrix.effort.max_seconds,
         "budget_trials": matrix.effort.max_trials,

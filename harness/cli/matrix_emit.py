@@ -6,14 +6,16 @@ import json
 import math
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.options import FILES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.core.matrix import Matrix
     from harness.core.point import Point
 
@@ -66,7 +68,7 @@ MOUNT = "/work"
 
 
 @click.command("emit", epilog=EPILOG, short_help="Print the CI jobs that run matrix files.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@FILES
 @click.option(
     "--format", "form", type=click.Choice(["json", "gha", "gitlab", "jobset"]), default="json", show_default=True
 )
@@ -144,8 +146,8 @@ def jobs(
         usual = ["self-hosted", f"gpus-{gpus}"] if gpus else ["ubuntu-latest"]
         runs_on = (labels or {}).get(gpus, usual)
         for number in range(1, shards + 1):
-            shard = number, shards
-            rows.append(_shard_job(path, matrix, gpus, cells, shard, runs_on))
+            n_cells = len(shard_of(cells, number, shards))
+            rows.append(_shard_job(path, matrix, gpus, n_cells, f"{number}/{shards}", runs_on))
     return rows
 
 
@@ -161,19 +163,16 @@ def _named_apart(matrices: list[tuple[str, Matrix]]) -> list[tuple[str, Matrix]]
     return list(rows.values())
 
 
-def _shard_job(
-    path: str, matrix: Matrix, gpus: int, cells: list[Point], shard: tuple[int, int], runs_on: list[str]
-) -> dict[str, Any]:
-    """One job: a shard of the cells that need as many GPUs."""
-    number, shards = shard
+def _shard_job(path: str, matrix: Matrix, gpus: int, n_cells: int, shard: str, runs_on: list[str]) -> dict[str, Any]:
+    """One job: a ``shard`` (``1/4``) of the cells that need as many GPUs."""
     seconds = matrix.effort.max_seconds
     return {
-        "name": f"{matrix.name}-gpus{gpus}" + (f"-{number}of{shards}" if shards > 1 else ""),
+        "name": f"{matrix.name}-gpus{gpus}" + ("" if shard == "1/1" else f"-{shard.replace('/', 'of')}"),
         "runs_on": runs_on,
         "gpus": gpus,
-        "cells": len(shard_of(cells, number, shards)),
+        "cells": n_cells,
         "timeout_minutes": WITHOUT_BUDGET_MINUTES if seconds is None else math.ceil(seconds / 60) + SPARE_MINUTES,
-        "args": f"matrix run {shlex.quote(str(path))} --gpus {gpus} --shard {number}/{shards}",
+        "args": f"matrix run {shlex.quote(str(path))} --gpus {gpus} --shard {shard}",
     }
 
 
@@ -282,7 +281,7 @@ def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:
     from harness.report.tried import grouped
     from harness.search.cells import planned_cells
 
-    return dict(sorted(grouped(planned_cells(matrix).cells, matrix.gpus_at).items()))
+    return dict(sorted(grouped(planned_cells(matrix), matrix.gpus_at).items()))
 
 
 def shard_of(cells: list[Point], number: int, shards: int) -> list[Point]:

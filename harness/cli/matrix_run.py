@@ -183,7 +183,7 @@ def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
         return by_name
     only, gpus = parse_selector(options["only"], matrix.space), options["gpus"]
     cells: list[Point] = []
-    for cell in planned_cells(matrix).cells:
+    for cell in planned_cells(matrix):
         is_as_large = gpus is None or matrix.gpus_at(cell) == gpus
         if is_as_large and only.holds(dict(cell)):
             cells.append(cell)

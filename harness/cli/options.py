@@ -1,6 +1,8 @@
-"""Option types that several commands share."""
+"""Options that several commands share, and their types."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -61,6 +63,16 @@ PER_TRIAL = click.option(
 
 RUNS = click.option("--runs", metavar="DIR", help="Where runs are (default: ./runs, or NSA_HARNESS_RUNS).")
 NEW_RUNS = click.option("--runs", metavar="DIR", help="Where runs go (default: ./runs, or NSA_HARNESS_RUNS).")
+
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+LOCALS = click.option(
+    "--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames."
+)
+PID = click.argument("pid", required=False, type=click.IntRange(min=1))
+SLURM = click.option(
+    "--slurm", metavar="JOBID", help="A job of Slurm that runs, on all of its nodes, instead of a PID."
+)
+FILES = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 SEED = click.IntRange(0, 2**63 - 1)
 DURATION = Duration()

@@ -12,6 +12,7 @@ import click
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.options import JSON
 from harness.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Folder:
 
 @click.command(epilog=EPILOG)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@JSON
 @click.pass_context
 def recorder(ctx: click.Context, *, folder: Path, as_json: bool) -> None:
     """Say from the dumps in FOLDER in which operation the ranks part, and which rank did otherwise or never came.

@@ -8,7 +8,7 @@ import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
 from harness.cli.matrix_options import placed
-from harness.cli.options import DURATION, NEW_RUNS, PLACE, VARIABLE
+from harness.cli.options import DURATION, JSON, LOCALS, NEW_RUNS, PLACE, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,9 +79,9 @@ Exit codes:
 @click.option("--until-fail", is_flag=True, help="Run it until it fails, at most --repeat times (then 1000).")
 @placed
 @click.option("--echo", is_flag=True, help="Show the program's own output while it runs.")
-@click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
+@LOCALS
 @NEW_RUNS
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@JSON
 @click.pass_context
 def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None:
     """Run COMMAND once, supervised: its progress, a verdict with evidence, a report, and nothing left behind.

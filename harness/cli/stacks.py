@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.cli.exit_codes import ExitCode
+from harness.cli.options import JSON, PID, SLURM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,14 +33,14 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("pid", required=False, type=click.IntRange(min=1))
-@click.option("--slurm", metavar="JOBID", help="A job of Slurm that runs, on all of its nodes, instead of a PID.")
+@PID
+@SLURM
 @click.option("--native", is_flag=True, help="Native frames too; stops each rank for 0.1 to 3 s, once, at the end.")
 @click.option(
     "--samples", type=click.IntRange(1, 60), default=2, show_default=True, help="Stack samples per rank, 1 s apart."
 )
 @click.option("--all-threads", is_flag=True, help="The stacks of all threads, not only of the one that decides.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@JSON
 @click.pass_context
 def stacks(
     ctx: click.Context,

@@ -66,9 +66,8 @@ def matrix_of(settings: Settings, file: str | None, options: Mapping[str, Any], 
 def fixed_of(settings: Settings | None, options: Mapping[str, Any]) -> dict[str, Value]:
     """The settings of our own trainer that are held: those of the environment of ``settings``, then of ``options``."""
     fixed = NsaTarget(python="").from_environment(dict(settings.patient_env)) if settings else {}
-    texts = [f"{path}={options[name]}" for name, path in SHORTCUTS.items() if options.get(name) is not None]
-    texts += [f"{path}={value}" for path, value in options.get("settings", ())]
-    return fixed | dict(fixed_settings(texts))
+    short = [(path, str(options[name])) for name, path in SHORTCUTS.items() if options.get(name) is not None]
+    return fixed | fixed_settings([*short, *options.get("settings", ())])
 
 
 def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequence[str], axes: Iterable[str]) -> Matrix:
@@ -87,8 +86,7 @@ def _of_command(settings: Settings, options: Mapping[str, Any], command: Sequenc
         environ=dict(settings.whole_env),
         repository=repository_of(TARGET),
     )
-    target = ScriptTarget(python="")
-    target.config(dict(matrix.bundle(matrix.space.good).config))
+    ScriptTarget(python="").config(dict(matrix.bundle(matrix.space.good).config))
     return replace(matrix, success=Success(require=patterns(options["success"], option="--success")))
 
 

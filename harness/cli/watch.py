@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.options import DURATION
+from harness.cli.options import DURATION, JSON, LOCALS, PID, SLURM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +38,13 @@ Exit codes:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("pid", required=False, type=click.IntRange(min=1))
-@click.option("--slurm", metavar="JOBID", help="A job of Slurm that runs, on all of its nodes, instead of a PID.")
+@PID
+@SLURM
 @click.option("--follow", is_flag=True, help="Watch on until the verdict changes, the job ends, or Ctrl-C.")
 @click.option("--every", type=DURATION, default="30s", show_default=True, help="Rest between two looks of --follow.")
-@click.option("--locals", "keeps_locals", is_flag=True, help="Keep and show the variables of its own stuck frames.")
+@LOCALS
 @click.option("--runs", metavar="DIR", help="Where the report goes (default: ./runs, or NSA_HARNESS_RUNS).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@JSON
 @click.option("--no-report", "bare", is_flag=True, help="Keep the evidence only; nsa-harness report RUN writes it up.")
 @click.pass_context
 def watch(
@@ -94,12 +94,12 @@ def watch(
             store.add_end(why="interrupted", seconds=0.0)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        _tell(store, record, subject, as_json=as_json, bare=bare)
+        evidence = _tell(store, record, subject, as_json=as_json, bare=bare)
         if not bare:
             from harness.report.write import write
 
             write(store.run(), store.run_dir)
-        ctx.exit(of_watched(record.verdict, has_stacks=_has_stacks(store, record)))
+        ctx.exit(of_watched(record.verdict, has_stacks=evidence is not None and bool(evidence.stacks)))
 
 
 def _same(one: Verdict, other: Verdict) -> bool:
@@ -145,13 +145,8 @@ def _look(
     return record
 
 
-def _has_stacks(store: RunStore, record: TrialRecord) -> bool:
-    evidence = store.read_evidence(record.trial.key)
-    return evidence is not None and bool(evidence.stacks)
-
-
-def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> None:
-    """The answer, before the report, because somebody waits for it."""
+def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> Evidence | None:
+    """The answer, before the report, because somebody waits for it; gives the evidence of ``record``."""
     import json
 
     from harness.classify.rules.unresolved import ENDED
@@ -187,6 +182,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
         result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv, label=label, is_over=is_over))
         for part in stuck:
             click.echo(f"A part of it can never go on: {part.because}.")
+    return evidence
 
 
 def _process_of(record: TrialRecord, evidence: Evidence | None) -> int | None:

@@ -203,23 +203,10 @@ class DeviceSource(Named, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A strategy's next question: run the axis at ``value``. ``role`` is search, certify or confirm.
+class CellRequest:
+    """A strategy's next question: run ``cell``. ``role`` is search, certify, confirm or alternative.
 
     ``soft``: it may be ended as soon as it is much slower than passes are; that answers nothing yet.
-    """
-
-    value: Value
-    role: str
-    reason: str
-    soft: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRequest:
-    """A question about many axes at once: run ``cell``. ``role`` is search, certify, confirm or alternative.
-
-    ``soft`` is what it is for :class:`Request`.
     """
 
     cell: Point

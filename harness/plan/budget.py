@@ -48,11 +48,8 @@ def _soft(prediction: Prediction) -> Limit:
 
 def limits_set(budget: Budget) -> tuple[float | None, ...]:
     """The limits of a budget that the user set, in seconds, None for those that were learned or are defaults."""
-    return tuple(map(_seconds_set, (budget.startup, budget.stall, budget.total)))
-
-
-def _seconds_set(limit: Limit) -> float | None:
-    return limit.seconds if limit.by_user else None
+    limits = (budget.startup, budget.stall, budget.total)
+    return tuple(limit.seconds if limit.by_user else None for limit in limits)
 
 
 def _user_limit(name: str, seconds: float | None) -> Limit | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from harness.core.dotted import flatten
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
     from harness.core.ports import Target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramTree:
-    """Where the program of a trial lies."""
-
-    folder: str
-
-
 class Trees(Protocol):
     """The folders of programs that are not simply the present one in the present interpreter."""
 
-    def at(self, commit: str | None) -> ProgramTree | None:
-        """The tree of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
+    def at(self, commit: str | None) -> str | None:
+        """The folder of ``commit`` (None: as it is now), if the target needs to be told; SpecError for no commit."""
         ...
 
     def full_name(self, commit: str) -> str:
@@ -73,9 +66,10 @@ class CellPlanner:
     def trial(self, request: CellRequest) -> Trial:
         """The trial that answers ``request``; SpecError when the target cannot run such a cell."""
         bundle = self.matrix.bundle(request.cell)
-        elsewhere = self.trees is not None and (bundle.commit is not None or bundle.python is not None)
-        tree = self.trees.at(bundle.commit) if self.trees is not None and elsewhere else None
-        trial = replace(self.like(request), tree=tree.folder if tree else None)
+        tree = None
+        if self.trees is not None and (bundle.commit is not None or bundle.python is not None):
+            tree = self.trees.at(bundle.commit)
+        trial = replace(self.like(request), tree=tree)
         self._repeats[request.cell] += 1
         return trial
 
@@ -99,13 +93,14 @@ class CellPlanner:
         fault = None if control == NO_FAULT else self.matrix.fault
         active = fault is not None and fault.active(self._settings(cell, config))
         repeat = self._repeats[cell]
+        drawn = f"{self.spec.seed}|{self.matrix.space.name_of(cell)}|{repeat}"
         return Trial(
             target=self.matrix.target,
             point=cell,
             repeat=repeat,
             role=request.role,
             config=config,
-            seed=self._seed(cell, repeat),
+            seed=int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:4]),
             code=self._code(bundle.commit),
             machine=self.machine,
             fault=fault if active else None,
@@ -127,10 +122,6 @@ class CellPlanner:
             return self.target.config({**dict(bundle.config), **({ATTENTION: "dense"} if dense else {})})
         config = self.target.config({"command": shlex.join(self.matrix.command), **dict(bundle.config)})
         return config | {"more": list(bundle.args)} if bundle.args else config
-
-    def _seed(self, cell: Point, repeat: int) -> int:
-        text = f"{self.spec.seed}|{self.matrix.space.name_of(cell)}|{repeat}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
     def _settings(self, cell: Point, config: Mapping[str, object]) -> dict[str, Value]:
         """Everything that a fault's conditions may name; an axis hides a setting of the same name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.core.errors import LaunchError
@@ -19,109 +19,33 @@ PATIENCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """A trial that waits: ``id`` rises with its arrival."""
+class Lease:
+    """A question in the queue, and what it holds while it runs.
+
+    ``id`` rises with its arrival, ``need`` is how many GPUs it needs, and ``gpus`` are the positions in the list of
+    visible GPUs of those that it has; none while it waits.
+    """
 
     id: int
-    gpus: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """What a trial holds while it runs: ``gpus`` are positions in the list of visible GPUs."""
-
-    need: Demand
+    request: CellRequest
+    need: int
     gpus: tuple[int, ...] = ()
 
 
-class Leases:
-    """Gives GPUs, and one of ``slots`` each, to waiting trials.
+class Queue:
+    """Gives GPUs, and one of ``slots`` each, to waiting questions. Call :meth:`want` whenever others may be asked.
 
-    The widest trial is served first, the oldest of equals. While it does not fit, what it waits for is reserved: the
-    GPUs of those running trials that began first, as many free ones as it then still lacks, and a slot. Narrower
-    trials may use the rest. A trial that :data:`PATIENCE` later ones have overtaken is served before all others, so
-    that every one is served in the end, whatever else arrives.
+    The widest is served first, the oldest of equals. While it does not fit, what it waits for is reserved: the GPUs of
+    those running that began first, as many free ones as it then still lacks, and a slot. Narrower ones may use the
+    rest. One that :data:`PATIENCE` later ones have overtaken is served before all others, so that every one is served
+    in the end, whatever else arrives.
     """
 
-    def __init__(self, *, gpus: int, slots: int) -> None:
-        self.n_gpus, self.n_slots = gpus, slots
-        self.waiting: dict[int, Demand] = {}
-        self._overtaken: dict[int, int] = {}
+    def __init__(self, *, gpus: int, slots: int, gpus_at: Callable[[Point], int]) -> None:
+        self.n_gpus, self.n_slots, self.gpus_at = gpus, slots, gpus_at
+        self.waiting: dict[int, Lease] = {}
         self.running: list[Lease] = []
-
-    def offer(self, need: Demand) -> None:
-        """Let a trial wait.
-
-        Raises:
-            LaunchError: it needs more GPUs than there are.
-        """
-        if need.gpus > self.n_gpus:
-            raise LaunchError(f"a cell needs {need.gpus} GPUs, but {self.n_gpus} are visible here (resources: gpus)")
-        self.waiting[need.id] = need
-        self._overtaken[need.id] = 0
-
-    def withdraw(self, id: int) -> None:
-        """Forget a waiting trial."""
-        self.waiting.pop(id, None)
-        self._overtaken.pop(id, None)
-
-    def grant(self) -> Lease | None:
-        """The lease of the trial that may start next; None while no waiting one may."""
-        lease = self._next()
-        if lease is not None:
-            self.withdraw(lease.need.id)
-            for id in self.waiting:
-                self._overtaken[id] += id < lease.need.id
-            self.running.append(lease)
-        return lease
-
-    def release(self, lease: Lease) -> None:
-        """Take a lease back."""
-        self.running.remove(lease)
-
-    def _next(self) -> Lease | None:
-        gpus, slots = set(range(self.n_gpus)), self.n_slots - len(self.running)
-        for lease in self.running:
-            gpus.difference_update(lease.gpus)
-        free = sorted(gpus)
-        is_reserved = False
-        for need in self._in_order():
-            if slots > 0 and need.gpus <= len(free):
-                return Lease(need=need, gpus=tuple(free[: need.gpus]))
-            if self._overtaken[need.id] >= PATIENCE:
-                return None
-            if not is_reserved:
-                is_reserved = True
-                free = free[self._reserved_gpus(need, len(free)) :]
-                slots -= 1
-        return None
-
-    def _in_order(self) -> list[Demand]:
-        def rank(need: Demand) -> tuple[bool, int, int]:
-            if self._overtaken[need.id] >= PATIENCE:
-                return (False, 0, need.id)
-            return (True, -need.gpus, need.id)
-
-        return sorted(self.waiting.values(), key=rank)
-
-    def _reserved_gpus(self, need: Demand, free: int) -> int:
-        """How many free GPUs must stay free, so that ``need`` fits once the oldest trials it waits for have ended."""
-        coming = 0
-        for lease in self.running:
-            if coming + free >= need.gpus:
-                break
-            coming += len(lease.gpus)
-        return max(need.gpus - coming, 0)
-
-
-class Queue:
-    """Questions waiting for a lease. Call :meth:`want` whenever an answer may have changed what is asked."""
-
-    def __init__(self, leases: Leases, *, gpus_at: Callable[[Point], int]) -> None:
-        self.leases = leases
-        self.gpus_at = gpus_at
-        self._waiting: dict[int, CellRequest] = {}
-        self._running: dict[int, CellRequest] = {}
+        self._overtaken: dict[int, int] = {}
         self._last = 0
 
     def want(self, requests: Sequence[CellRequest]) -> None:
@@ -130,38 +54,85 @@ class Queue:
         Raises:
             LaunchError: a cell needs more GPUs than there are.
         """
-        missing = _cells(requests) - _cells(self._running.values())
-        for id, request in list(self._waiting.items()):
-            if missing[request.cell]:
-                missing[request.cell] -= 1
+        missing = _cells(requests) - _cells(lease.request for lease in self.running)
+        for lease in list(self.waiting.values()):
+            if missing[lease.request.cell]:
+                missing[lease.request.cell] -= 1
             else:
-                self.leases.withdraw(id)
-                del self._waiting[id]
+                self._withdraw(lease)
         for request in requests:
             if missing[request.cell]:
                 missing[request.cell] -= 1
-                self._last += 1
-                self.leases.offer(Demand(id=self._last, gpus=self.gpus_at(request.cell)))
-                self._waiting[self._last] = request
+                self.offer(request)
 
-    def grant(self) -> tuple[CellRequest, Lease] | None:
+    def offer(self, request: CellRequest) -> None:
+        """Let one question wait.
+
+        Raises:
+            LaunchError: it needs more GPUs than there are.
+        """
+        need = self.gpus_at(request.cell)
+        if need > self.n_gpus:
+            raise LaunchError(f"a cell needs {need} GPUs, but {self.n_gpus} are visible here (resources: gpus)")
+        self._last += 1
+        self._wait(Lease(id=self._last, request=request, need=need))
+
+    def grant(self) -> Lease | None:
         """The next question that may run, with what it holds; None while none may."""
-        lease = self.leases.grant()
-        if lease is None:
-            return None
-        request = self._running[lease.need.id] = self._waiting.pop(lease.need.id)
-        return request, lease
+        lease = self._next()
+        if lease is not None:
+            self._withdraw(lease)
+            for id in self.waiting:
+                self._overtaken[id] += id < lease.id
+            self.running.append(lease)
+        return lease
 
     def release(self, lease: Lease) -> None:
         """A question no longer runs."""
-        self.leases.release(lease)
-        del self._running[lease.need.id]
+        self.running.remove(lease)
 
     def put_back(self, lease: Lease) -> None:
         """A question that was granted cannot run now: it waits again, in its old place."""
-        self.leases.release(lease)
-        self.leases.offer(lease.need)
-        self._waiting[lease.need.id] = self._running.pop(lease.need.id)
+        self.release(lease)
+        self._wait(replace(lease, gpus=()))
+
+    def _wait(self, lease: Lease) -> None:
+        self.waiting[lease.id] = lease
+        self._overtaken[lease.id] = 0
+
+    def _withdraw(self, lease: Lease) -> None:
+        del self.waiting[lease.id], self._overtaken[lease.id]
+
+    def _next(self) -> Lease | None:
+        gpus, slots = set(range(self.n_gpus)), self.n_slots - len(self.running)
+        for lease in self.running:
+            gpus.difference_update(lease.gpus)
+        free = sorted(gpus)
+        is_reserved = False
+        for lease in sorted(self.waiting.values(), key=self._rank):
+            if slots > 0 and lease.need <= len(free):
+                return replace(lease, gpus=tuple(free[: lease.need]))
+            if self._overtaken[lease.id] >= PATIENCE:
+                return None
+            if not is_reserved:
+                is_reserved = True
+                free = free[self._reserved_gpus(lease.need, len(free)) :]
+                slots -= 1
+        return None
+
+    def _rank(self, lease: Lease) -> tuple[bool, int, int]:
+        if self._overtaken[lease.id] >= PATIENCE:
+            return (False, 0, lease.id)
+        return (True, -lease.need, lease.id)
+
+    def _reserved_gpus(self, need: int, free: int) -> int:
+        """How many free GPUs must stay free, so that ``need`` fit once the oldest trials it waits for have ended."""
+        coming = 0
+        for lease in self.running:
+            if coming + free >= need:
+                break
+            coming += len(lease.gpus)
+        return max(need - coming, 0)
 
 
 def _cells(requests: Iterable[CellRequest]) -> Counter[Point]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim
 from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
 from harness.core.point import assignment
+from harness.core.verdict import REFUSED
 from harness.search.certificate import excluded_rate, stated
 from harness.search.ladder import members
+from harness.search.tables import of_cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from harness.core.campaign import CampaignAnswer, CampaignSpec
     from harness.core.cause import Need
+    from harness.core.record import TrialRecord
     from harness.search.ladder import Levels
     from harness.search.minimise import Minimise
 
@@ -163,3 +168,19 @@ def about(need: Need) -> Iterator[str]:
         answer = f"failed {other.bad}" if other.bad else f"passed {other.good}"
         of = other.good + other.bad + other.unresolved
         yield f"With {assignment(need.axis, other.value)} instead it {answer} of {of}."
+
+
+def with_refusal(answer: CampaignAnswer, spec: CampaignSpec, records: Sequence[TrialRecord]) -> CampaignAnswer:
+    """``answer`` as the trials say it where every one of a corner ended with its command line refused."""
+    minimised = answer.minimised
+    if minimised is None or minimised.finding is not MinimiseFinding.INCONCLUSIVE or minimised.causes:
+        return answer
+    space = spec.matrix.space
+    corners = (("the baseline", spec.good or space.good), ("the cell that was to fail", spec.bad or space.bad))
+    for name, cell in corners:
+        here = of_cell(cell, records)
+        if here and all(record.verdict.cause == REFUSED for record in here):
+            because = f"{name} never ran, {len(here)} of {len(here)} times: {here[0].verdict.because}."
+            refused = replace(minimised, finding=MinimiseFinding.REFUSED, because=because)
+            return replace(answer, minimised=refused, because=because)
+    return answer

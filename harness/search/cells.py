@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
@@ -13,6 +11,8 @@ from harness.search.constraints import count_cells, valid
 from harness.search.covering import covering_array
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from harness.core.matrix import Matrix
     from harness.core.space import Rule, Space
 
@@ -20,36 +20,31 @@ MOST_CELLS = 10_000
 """A full product larger than this is refused: nobody would wait for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCells:
-    """``cells`` are run, in this order; ``forbidden`` are those that a rule forbids, each with that rule."""
-
-    cells: tuple[Point, ...]
-    forbidden: tuple[tuple[Point, Rule], ...] = ()
-
-
-def product_size(space: Space) -> int:
-    """How many cells there would be without rules."""
-    return math.prod(len(f.axis.values) for f in space.factors)
-
-
-def planned_cells(matrix: Matrix) -> PlannedCells:
-    """The cells that ``matrix`` runs.
+def planned_cells(matrix: Matrix) -> tuple[Point, ...]:
+    """The cells that ``matrix`` runs, in this order.
 
     Raises:
         SpecError: a full product of more than MOST_CELLS cells, found out without listing them.
     """
+    space = matrix.space
     match matrix.strategy:
         case MatrixStrategy.FULL:
-            chosen = PlannedCells(cells=_full(matrix.space))
+            cells = _full(space)
         case MatrixStrategy.ONE_FACTOR:
-            chosen = _one_factor(matrix.space)
+            cells = (space.good, *(cell for cell, rule in _one_by_one(space) if rule is None))
         case MatrixStrategy.PAIRWISE:
-            rows = covering_array(matrix.space, strength=matrix.strength, included=matrix.include).rows
-            chosen = PlannedCells(cells=rows)
+            cells = covering_array(space, strength=matrix.strength, included=matrix.include).rows
         case MatrixStrategy.LIST:
-            chosen = PlannedCells(cells=())
-    return PlannedCells(cells=tuple(dict.fromkeys((*chosen.cells, *matrix.include))), forbidden=chosen.forbidden)
+            cells = ()
+    return tuple(dict.fromkeys((*cells, *matrix.include)))
+
+
+def forbidden_cells(matrix: Matrix) -> Iterator[tuple[Point, Rule]]:
+    """The cells that its strategy would have, but a rule forbids, each with that rule."""
+    if matrix.strategy is MatrixStrategy.ONE_FACTOR:
+        for cell, rule in _one_by_one(matrix.space):
+            if rule is not None:
+                yield cell, rule
 
 
 def _full(space: Space) -> tuple[Point, ...]:
@@ -62,14 +57,9 @@ def _full(space: Space) -> tuple[Point, ...]:
     return tuple(map(Point.of, valid(space.factors, space.rules, {})))
 
 
-def _one_factor(space: Space) -> PlannedCells:
-    cells, forbidden = [space.good], list[tuple[Point, "Rule"]]()
+def _one_by_one(space: Space) -> Iterator[tuple[Point, Rule | None]]:
+    """Each value of each axis in the good cell, and the rule that this breaks."""
     for factor in space.factors:
         for value in factor.axis.values:
             cell = space.cell({factor.name: value})
-            rule = space.broken(cell)
-            if rule is None:
-                cells.append(cell)
-            else:
-                forbidden.append((cell, rule))
-    return PlannedCells(cells=tuple(dict.fromkeys(cells)), forbidden=tuple(forbidden))
+            yield cell, space.broken(cell)

@@ -30,14 +30,12 @@ class Costs:
     not bend it; it never falls along the axis.
     """
 
-    def __init__(self, *, pass_s: float = FIRST_PASS_S, fail_s: float = FIRST_FAIL_S) -> None:
-        self._pass_s = pass_s
-        self._fail_s = fail_s
+    def __init__(self) -> None:
         self._passes: dict[float, list[float]] = {}
         self._failures: list[float] = []
         self._cuts: list[float] = []
         self._slope = 0.0
-        self._intercept = pass_s
+        self._intercept = FIRST_PASS_S
         self._is_fitted = True
 
     @property
@@ -91,7 +89,7 @@ class Costs:
 
     def of_failure(self) -> float:
         """Expected seconds of a failure."""
-        return max(fmean(self._failures), 0.01) if self._failures else self._fail_s
+        return max(fmean(self._failures), 0.01) if self._failures else FIRST_FAIL_S
 
     def of_failure_on_the_way(self) -> float:
         """Expected seconds of a failure while it need not be told from a slow trial."""

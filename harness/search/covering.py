@@ -35,7 +35,6 @@ class Covering:
     """``rows`` hold each of ``combinations`` at least once; ``impossible`` ones break a rule in every cell."""
 
     rows: tuple[Point, ...]
-    strength: int
     combinations: frozenset[Combination]
     impossible: int
 
@@ -66,7 +65,6 @@ def covering_array(space: Space, *, strength: int = 2, included: Sequence[Point]
         rows.append(row)
     return Covering(
         rows=tuple(rows),
-        strength=strength,
         combinations=frozenset(possible),
         impossible=len(every) - len(possible),
     )

@@ -12,7 +12,7 @@ from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.search.blame import about, rareness
 from harness.search.certificate import stated
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, NOT_MEASURED
+from harness.search.costs import NOT_MEASURED
 from harness.search.covering import Combination, Covering, combinations_in, covering_array, suspects
 from harness.search.minimise import Minimise
 from harness.search.script import Observation, Script, Steps
@@ -46,8 +46,6 @@ class Explore(Script):
         first_only: bool = False,
         seed: int = 0,
         prior: Sequence[Observation] = (),
-        pass_s: float = FIRST_PASS_S,
-        fail_s: float = FIRST_FAIL_S,
     ) -> None:
         self.space = space
         self.strength = strength
@@ -59,7 +57,7 @@ class Explore(Script):
         self.whole = covering_array(space, strength=strength, seed=seed)
         self.covering: Covering = self.whole
         self._prior = tuple(prior)
-        super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
+        super().__init__(effort, prior=prior)
 
     def estimate(self) -> PlanEstimate:
         """What the rows that are left cost if they all pass, and if they all fail; without the searches for causes."""
@@ -158,8 +156,6 @@ class Explore(Script):
             replace(self.effort, max_trials=WITHOUT_END, max_seconds=None),
             bad=row,
             prior=(*self._prior, *self.observations),
-            pass_s=self.pass_s,
-            fail_s=self.fail_s,
         )
         at = len(self.causes)
         while True:

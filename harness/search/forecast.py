@@ -38,11 +38,11 @@ def _with_threshold(search: ThresholdSearch, threshold: int) -> Play:
     """What is still to come if positions from ``threshold`` on always fail."""
     other = search.copied()
     while (request := other.ask()) is not None:
-        position = other.axis.index(request.value)
+        position = other.axis.index(request.cell.get(other.axis.name))
         fails = position >= threshold
         seconds = other.costs.of_failure() if fails else other.costs.of_pass(other.numbers[position])
         answer = Answer.BAD if fails else Answer.GOOD
-        other.tell(value=request.value, answer=answer, seconds=seconds)
+        other.tell(cell=request.cell, answer=answer, seconds=seconds)
     return other.trials - search.trials, other.failures - search.failures, other.seconds - search.seconds
 
 

@@ -67,11 +67,6 @@ class _Contrast:
     pairs: tuple[tuple[CellCount, CellCount], ...]
 
     @property
-    def pairs_failed(self) -> bool:
-        """Whether anything failed, without which there is no chance to say anything wrong."""
-        return any(one.bad + other.bad for one, other in self.pairs)
-
-    @property
     def widest(self) -> tuple[CellCount, CellCount]:
         """The pair that shows most by itself."""
         return min(self.pairs, key=lambda pair: (p_value([pair]), -pair[0].bad, -pair[1].good))
@@ -121,7 +116,8 @@ def _compared(
     by_values: dict[tuple[Value, Value], list[tuple[CellCount, CellCount]]] = {}
     same: tuple[CellCount, CellCount] | None = None
     for pair in _pairs(factor, counts):
-        if _ran_the_same(pair, ran):
+        fingerprint = ran.get(pair[0].cell)
+        if fingerprint is not None and fingerprint == ran.get(pair[1].cell):
             same = same or pair
             continue
         for one, other in (pair, pair[::-1]):
@@ -145,12 +141,6 @@ def without(cell: Point, name: str) -> Point:
     return Point(tuple(setting for setting in cell.settings if setting[0] != name))
 
 
-def _ran_the_same(pair: tuple[CellCount, CellCount], ran: Mapping[Point, str]) -> bool:
-    one, other = pair
-    fingerprint = ran.get(one.cell)
-    return fingerprint is not None and fingerprint == ran.get(other.cell)
-
-
 def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int) -> AxisVerdict | None:
     """The two values that differ most surely, if they do."""
     best = _clearest(contrasts)
@@ -166,7 +156,8 @@ def _implicated(factor: Factor, contrasts: Sequence[_Contrast], *, chances: int)
 
 
 def _clearest(contrasts: Sequence[_Contrast]) -> _Contrast | None:
-    failed = [contrast for contrast in contrasts if contrast.pairs_failed]
+    """The contrast that shows most, of those in which anything failed: else there is nothing to say wrongly."""
+    failed = [contrast for contrast in contrasts if any(one.bad + other.bad for one, other in contrast.pairs)]
     return min(failed, key=lambda contrast: contrast.p, default=None)
 
 

@@ -103,13 +103,9 @@ class Ladder:
             if rule is None:
                 allowed.append(now)
             else:
-                open_.extend(self._steps_below(now, rule))
+                tied = self._positions(rule.names)
+                open_.extend(self.at(now, i, now[i] - 1) for i in tied if now[i])
         return tuple(allowed)
-
-    def _steps_below(self, levels: Levels, rule: Rule) -> list[Levels]:
-        """``levels`` with one setting that ``rule`` speaks of a step further back, in every way."""
-        tied = self._positions(rule.names)
-        return [self.at(levels, i, levels[i] - 1) for i in tied if levels[i]]
 
 
 def members(levels: Levels) -> list[int]:

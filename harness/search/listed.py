@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class Listed:
-    """Asks for each cell ``passes`` times; with ``until_bad`` no more once it failed.
-
-    Implements ``strategies.Search``.
-    """
+    """Asks for each cell ``passes`` times; with ``until_bad`` no more once it failed."""
 
     def __init__(self, cells: Sequence[Point], *, passes: int, until_bad: bool = False) -> None:
         self.passes = passes

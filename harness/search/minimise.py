@@ -26,12 +26,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Count, PlanEstimate
-from harness.core.cause import CellCount, Freedom, Minimised, MinimiseFinding, Need
+from harness.core.cause import Freedom, Minimised, MinimiseFinding, Need
 from harness.core.errors import SpecError
 from harness.core.point import AxisType, assignment
 from harness.core.ports import CellRequest
 from harness.search.blame import conclude
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S
 from harness.search.explain import ask_each, freedom, other_cells
 from harness.search.forecast import forecast
 from harness.search.ladder import Ladder, Levels, is_within, members
@@ -65,8 +64,6 @@ class Minimise(Script):
 
     ``again`` is how often whoever conducts it runs each cause once more when it is over, which its estimate counts.
 
-    Implements ``strategies.Search``.
-
     Raises:
         SpecError: the two cells are the same, or one of them breaks a rule.
     """
@@ -83,8 +80,6 @@ class Minimise(Script):
         seed: int = 0,
         again: int = 0,
         prior: Sequence[Observation] = (),
-        pass_s: float = FIRST_PASS_S,
-        fail_s: float = FIRST_FAIL_S,
     ) -> None:
         self.space = space
         self.good_cell, self.bad_cell = good or space.good, bad or space.bad
@@ -102,9 +97,9 @@ class Minimise(Script):
         self._rounds = 0
         self._anew = partial(
             Minimise, space, effort, good=good, bad=bad, causes=causes, explain=explain, seed=seed, again=again,
-            prior=tuple(prior), pass_s=pass_s, fail_s=fail_s,
+            prior=tuple(prior),
         )  # fmt: skip
-        super().__init__(effort, prior=prior, pass_s=pass_s, fail_s=fail_s)
+        super().__init__(effort, prior=prior)
 
     def result(self) -> Minimised:
         """What is known so far; final once ``ask`` returns None."""
@@ -129,14 +124,18 @@ class Minimise(Script):
     def freedom(self, levels: Levels) -> Freedom | None:
         """What was seen of a cause with everything else at random."""
         counts = list(map(self.count, self.random_cells.get(levels, ())))
-        return freedom(counts, cause=self._cell(levels), fixed_axes=self._axes_of(levels))
+        return freedom(counts, cause=self.ladder.cell(levels), fixed_axes=self._axes_of(levels))
 
     def need(self, levels: Levels, position: int) -> Need:
         """What was seen for one setting of a cause."""
         ladder, level = self.ladder, levels[position]
         factor = ladder.factors[position]
         rule = ladder.broken(ladder.at(levels, position, level - 1))
-        cells = self.others.get(levels, {}).get(position, [])
+        others: list[Count] = []
+        for cell in self.others.get(levels, {}).get(position, []):
+            count = self.count(cell)
+            value = cell.get(factor.name)
+            others.append(Count(value=value, good=count.good, bad=count.bad, unresolved=count.unresolved))
         need = Need(
             axis=factor.name,
             value=ladder.value(position, level),
@@ -144,7 +143,7 @@ class Minimise(Script):
             last_good=ladder.value(position, level - 1),
             is_threshold=factor.axis.type is AxisType.ORDERED,
             kept_by=str(rule) if rule else "",
-            others=tuple(_as_count(self.count(cell), factor.name) for cell in cells),
+            others=tuple(others),
         )
         backs = self._steps_back(levels, position)
         back = min(backs, key=lambda way: (self.certified(ladder.cell(way)), self.good(ladder.cell(way))), default=None)
@@ -168,7 +167,7 @@ class Minimise(Script):
         """The smallest failure rate that is ruled out for every step back that was certified; None without one."""
         rates: list[float] = []
         for _, way in self._single_steps_back(levels):
-            cell = self._cell(way)
+            cell = self.ladder.cell(way)
             rate = self.certificates[cell].excluded_rate if self.certified(cell) else None
             if rate is not None:
                 rates.append(rate)
@@ -248,19 +247,19 @@ class Minimise(Script):
                 yield from self._prefixes(top, at=at)
             yield from self._step_down()
             levels = self.failing_sets[-1]
-            yield from self._confirm(self._cell(levels), reason="the whole cause once more")
+            yield from self._confirm(self.ladder.cell(levels), reason="the whole cause once more")
             if not self._fails(levels):
                 continue
             yield from self._certify_steps()
             if self._settled(levels):
                 # What turned out to be a false alarm meanwhile asks for more before these failures are no such thing.
-                yield from self._confirm(self._cell(levels), reason="the whole cause once more")
+                yield from self._confirm(self.ladder.cell(levels), reason="the whole cause once more")
                 is_settled = self._fails(levels)
         levels = self.failing_sets[-1]
-        if self.is_sure(self._cell(levels)):
+        if self.is_sure(self.ladder.cell(levels)):
             self.sure.add(levels)
         yield from self._other_values(levels)
-        cell, fixed_axes = self._cell(levels), self._axes_of(levels)
+        cell, fixed_axes = self.ladder.cell(levels), self._axes_of(levels)
         cells = other_cells(self.space, cell, fixed_axes=fixed_axes, number=self.explain, seed=self.seed)
         self.random_cells[levels] = cells
         yield from ask_each(self, cells)
@@ -308,7 +307,7 @@ class Minimise(Script):
         """Where rules leave a choice of what to take back with a setting, the first other way that fails as well."""
         for way in self.ladder.lowered(levels, position, levels[position] - 1)[1:] if levels[position] else ():
             reason = f"{self.ladder.names[position]} taken back in another way that the rules leave"
-            yield from self._until(self._cell(way), passes=1, role="search", reason=reason)
+            yield from self._until(self.ladder.cell(way), passes=1, role="search", reason=reason)
             if self._fails(way):
                 self.failing_sets[-1] = way
                 return
@@ -322,7 +321,7 @@ class Minimise(Script):
         levels = self.failing_sets[-1]
         self._rounds += 1
         for position, back in self._single_steps_back(levels):
-            cell, name = self._cell(back), self.ladder.names[position]
+            cell, name = self.ladder.cell(back), self.ladder.names[position]
             yield from self._certify(cell, attempt=self._rounds, reason=f"it must pass with {name} taken back")
             if self.fails(cell):
                 return
@@ -368,11 +367,11 @@ class Minimise(Script):
                 fail_s=self.costs.of_failure_on_the_way(),
                 failures=len(probes),
             )
-            cell = self._cell(chain[pick])
+            cell = self.ladder.cell(chain[pick])
             yield CellRequest(cell=cell, role="search", reason=f"{pick} of {len(chain) - 1} {what} tried together")
 
     def _can_ask(self, levels: Levels) -> bool:
-        return self.ladder.broken(levels) is None and not self.is_exhausted(self._cell(levels))
+        return self.ladder.broken(levels) is None and not self.is_exhausted(self.ladder.cell(levels))
 
     def _bracket(self, chain: Sequence[Levels]) -> tuple[int, int]:
         """The last cell of ``chain`` that passes (-1: none) below the first that fails, and that one."""
@@ -380,7 +379,7 @@ class Minimise(Script):
         while not self._fails(chain[high]):
             high += 1
         low = high - 1
-        while low >= 0 and not self.good(self._cell(chain[low])):
+        while low >= 0 and not self.good(self.ladder.cell(chain[low])):
             low -= 1
         return low, high
 
@@ -400,21 +399,14 @@ class Minimise(Script):
         return ()
 
     def _no_answer(self, levels: Levels) -> bool:
-        cell = self._cell(levels)
+        cell = self.ladder.cell(levels)
         return self.is_exhausted(cell) and not self.good(cell) and not self.fails(cell)
 
     def _axes_of(self, levels: Levels) -> frozenset[str]:
         return frozenset(self.ladder.names[i] for i in members(levels))
 
     def _fails(self, levels: Levels) -> bool:
-        return self.fails(self._cell(levels))
+        return self.fails(self.ladder.cell(levels))
 
     def _answered(self, cell: Point) -> bool:
         return self.is_exhausted(cell) or self.passed(cell, self.required)
-
-    def _cell(self, levels: Levels) -> Point:
-        return self.ladder.cell(levels)
-
-
-def _as_count(count: CellCount, axis: str) -> Count:
-    return Count(value=count.cell.get(axis), good=count.good, bad=count.bad, unresolved=count.unresolved)

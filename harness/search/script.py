@@ -10,7 +10,7 @@ from harness.core.cause import CellCount
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate, passes_needed
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
+from harness.search.costs import Costs
 from harness.search.tally import Tally, false_alarms
 from harness.search.threshold import MOST_CONFIRMS, certificate_passes
 
@@ -46,20 +46,13 @@ class Script:
     until :attr:`required` of them were seen.
     """
 
-    def __init__(
-        self,
-        effort: Effort,
-        *,
-        prior: Sequence[Observation] = (),
-        pass_s: float = FIRST_PASS_S,
-        fail_s: float = FIRST_FAIL_S,
-    ) -> None:
+    def __init__(self, effort: Effort, *, prior: Sequence[Observation] = ()) -> None:
         self.effort = effort
         self.tallies: dict[Point, Tally] = {}
         self.certificates: dict[Point, Certificate] = {}
         self.observations: list[Observation] = []
         self.stopped = ""
-        self.costs = Costs(pass_s=pass_s, fail_s=fail_s)
+        self.costs = Costs()
         for observation in prior:
             self._learn(observation)
         self._steps = self._script()

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, TypeAlias
 from harness.core.campaign import Override, Task
 from harness.core.errors import SpecError
 from harness.core.verdict import Kind
-from harness.search.along import Along
 from harness.search.explore import Explore
 from harness.search.listed import Listed
 from harness.search.minimise import Minimise
 from harness.search.own_command import TRIES
+from harness.search.threshold import ThresholdSearch
 
 if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point
     from harness.core.record import TrialRecord
 
-Search: TypeAlias = "Along | Explore | Listed | Minimise"
+Search: TypeAlias = "Explore | Listed | Minimise | ThresholdSearch"
 """What a campaign asks (``ask``, or ``ready`` for what may be asked at once), tells, and has conclude an answer."""
 
 
@@ -36,7 +36,7 @@ def strategy_of(spec: CampaignSpec) -> Search:
         case Task.BISECT:
             if spec.axis is None:
                 raise SpecError("a threshold search needs an axis")
-            return Along(space.factor(spec.axis).axis, effort, base=spec.good or space.good)
+            return ThresholdSearch(space.factor(spec.axis).axis, effort, base=spec.good or space.good)
         case Task.MINIMISE:
             return Minimise(
                 space,
@@ -53,14 +53,14 @@ def strategy_of(spec: CampaignSpec) -> Search:
 
 
 class Hearing:
-    """Tells ``search`` each fact once, but for controls.
+    """Tells a fresh search for ``question`` each fact once, but for controls.
 
     A trial that the machine spoiled is asked again; after ``infra_retries`` in a row its cell counts as unresolved.
     """
 
-    def __init__(self, search: Search, *, infra_retries: int) -> None:
-        self.search = search
-        self.infra_retries = infra_retries
+    def __init__(self, question: CampaignSpec) -> None:
+        self.search = strategy_of(question)
+        self.infra_retries = question.matrix.infra_retries
         self._spoiled: Counter[Point] = Counter()
 
     def hear(self, fact: TrialRecord | Override) -> bool:

@@ -25,12 +25,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
-from harness.core.point import AxisType
-from harness.core.ports import Request
+from harness.core.point import AxisType, Point
+from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate
 from harness.search.conclude import MANY_PASSES, conclude
-from harness.search.costs import FIRST_FAIL_S, FIRST_PASS_S, Costs
+from harness.search.costs import Costs
 from harness.search.flaky import DOUBT, Doubts, rarest_rate
 from harness.search.forecast import outlook
 from harness.search.split import failures_allowed, next_probe
@@ -38,7 +38,8 @@ from harness.search.tally import Tally, false_alarms
 
 if TYPE_CHECKING:
     from harness.core.boundary import Boundary, PlanEstimate
-    from harness.core.point import Axis, Value
+    from harness.core.campaign import CampaignAnswer
+    from harness.core.point import Axis
     from harness.core.spec import Effort
 
 LEAST_PASSES = 18
@@ -52,6 +53,8 @@ PASSES_PER_CONFIRM = 8
 """Passes of the certificate between two runs of the first failing value, so that both see the same hours."""
 SHORT_AXIS = 15
 """Up to so many values the search pays two failures at most before it climbs one value at a time."""
+ALONE = Point()
+"""The rest of a cell that has one axis."""
 
 
 def certificate_passes(*, pass_s: float, fail_s: float) -> int:
@@ -66,7 +69,7 @@ def certificate_passes(*, pass_s: float, fail_s: float) -> int:
 
 
 class ThresholdSearch:
-    """Cost-aware search, then certify (STC) on one ordered axis; ``along.Along`` takes it to cells.
+    """Cost-aware search, then certify (STC) on one ordered ``axis`` of a matrix, everything else as in ``base``.
 
     The smallest value comes first: it is the baseline, and time limits are learned from it. One pass moves the search
     up and one failure moves it down, both tentatively: what counts is the last good value's certificate
@@ -75,14 +78,13 @@ class ThresholdSearch:
     often it failed says how many are worth what one was (``flaky.Doubts``).
     """
 
-    def __init__(
-        self, axis: Axis, effort: Effort, *, pass_s: float = FIRST_PASS_S, fail_s: float = FIRST_FAIL_S
-    ) -> None:
+    def __init__(self, axis: Axis, effort: Effort, *, base: Point = ALONE) -> None:
         if axis.type is not AxisType.ORDERED:
             raise SpecError(f"axis {axis.name!r} is {axis.type}; a threshold needs an ordered axis")
         self.axis = axis
+        self.base = base
         self.effort = effort
-        self.costs = Costs(pass_s=pass_s, fail_s=fail_s)
+        self.costs = Costs()
         self.tallies = [Tally() for _ in axis.values]
         self.outcomes: list[list[bool]] = [[] for _ in axis.values]
         self.trials = 0
@@ -138,11 +140,11 @@ class ThresholdSearch:
         inside = range(self.low + 1, min(self.high, self.ceiling))
         return [i for i in inside if not self.tallies[i].unresolved and not self._too_slow(i)]
 
-    def ask(self) -> Request | None:
+    def ask(self) -> CellRequest | None:
         """The next question, or None when the search is over. Asking twice asks the same."""
         return self._next
 
-    def ask_many(self, most: int) -> tuple[Request, ...]:
+    def ready(self, most: int) -> tuple[CellRequest, ...]:
         """Up to ``most`` questions whose answers are all wanted, to be run at once; tell them in any order.
 
         The way to the bracket is one question at a time: a wrong guess there would pay for a whole failure. The
@@ -153,24 +155,26 @@ class ThresholdSearch:
             return ()
         if most == 1 or self._next.role == "search":
             return (self._next,)
-        many: list[Request | None] = [self._confirm()]  # the one that takes longest starts first
+        many: list[CellRequest | None] = [self._confirm()]  # the one that takes longest starts first
         certificate = self.tallies[self.low].certificate
         again = self._certify()
         if again and certificate:
             many += [again] * (certificate.needed - certificate.good)
         return tuple(filter(None, many))[:most]
 
-    def tell(self, *, value: Value, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
-        """The answer for one trial at ``value`` and what it cost.
+    def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
+        """The answer for one trial of ``cell`` and what it cost; of a cell off this line it is ignored.
 
         Args:
-            value: where on the axis.
+            cell: where on the axis.
             answer: good, bad or unresolved.
             seconds: how long it took.
             slow: it was cut off by a limit while it made progress.
             soft: that limit was the soft one, so that it says nothing yet.
         """
-        position = self.axis.index(value)
+        if not self.covers(cell):
+            return
+        position = self.axis.index(cell.get(self.axis.name))
         tally = self.tallies[position]
         self.trials += 1
         self.seconds += seconds
@@ -195,9 +199,19 @@ class ThresholdSearch:
             self._failed.add(position)
         self._next = self._decide()
 
+    def covers(self, cell: Point) -> bool:
+        """Whether ``cell`` is on the line that is searched."""
+        value = cell.get(self.axis.name)
+        return value in self.axis.values and self.base.with_value(self.axis.name, value) == cell
+
     def result(self) -> Boundary:
         """What is known so far; final once ``ask`` returns None."""
         return conclude(self)
+
+    def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:
+        """``answer`` with the boundary, and its sentence for both."""
+        boundary = self.result()
+        return replace(answer, boundary=boundary, because=boundary.because)
 
     def estimate(self) -> PlanEstimate:
         """What is left to spend if failures are deterministic: this search, played against every threshold."""
@@ -239,14 +253,14 @@ class ThresholdSearch:
                 believed = max(believed, i)
         return believed
 
-    def _decide(self) -> Request | None:
+    def _decide(self) -> CellRequest | None:
         self.stopped = self.stopped or self.effort.spent(trials=self.trials, seconds=self.seconds)
         if self.stopped:
             self._low = None
             return None
         return self._search() or self._settle() or self._look_above()
 
-    def _settle(self) -> Request | None:
+    def _settle(self) -> CellRequest | None:
         """The certificate below and the failure above in turns: what the machine does meanwhile, it does to both."""
         certify, confirm = self._certify(), self._confirm()
         if certify is None or confirm is None:
@@ -255,7 +269,7 @@ class ThresholdSearch:
         due = (certificate.good if certificate else 0) // PASSES_PER_CONFIRM
         return confirm if self.tallies[self.high].confirms < due else certify
 
-    def _search(self) -> Request | None:
+    def _search(self) -> CellRequest | None:
         probes = self.open_positions()
         if not probes:
             return None
@@ -280,7 +294,7 @@ class ThresholdSearch:
         ratio = fail_s / self.costs.of_pass(self.numbers[position])
         return self._request(position, "search", f"{len(probes)} values open; a failure costs about {ratio:.2g} passes")
 
-    def _certify(self) -> Request | None:
+    def _certify(self) -> CellRequest | None:
         low = self.low
         if low < 0 or (self.high == len(self.tallies) and self.slow):
             return None
@@ -298,7 +312,7 @@ class ThresholdSearch:
         reason = f"pass {tally.certificate.good + 1} of {tally.certificate.needed} at the last good value"
         return self._request(low, "certify", reason)
 
-    def _confirm(self) -> Request | None:
+    def _confirm(self) -> CellRequest | None:
         high = self.high
         if high == len(self.tallies) or self.confirmed(high):
             return None
@@ -312,7 +326,7 @@ class ThresholdSearch:
             reason += f": it passed {tally.good} of {tally.good + tally.bad} times so far"
         return self._request(high, "confirm", reason)
 
-    def _look_above(self) -> Request | None:
+    def _look_above(self) -> CellRequest | None:
         """With ``effort.check_above``: does what lies above the first failing value fail too?"""
         above = list(range(self.high + 1, len(self.tallies)))
         if above:
@@ -323,10 +337,11 @@ class ThresholdSearch:
                 return self._request(position, "search", "above the first failing value: does it fail there too?")
         return None
 
-    def _request(self, position: int, role: str, reason: str) -> Request:
+    def _request(self, position: int, role: str, reason: str) -> CellRequest:
         decides = role == "confirm" and not self.tallies[position].bad
         soft = self.effort.soft_limit and not decides
-        return Request(value=self.axis.values[position], role=role, reason=reason, soft=soft)
+        cell = self.base.with_value(self.axis.name, self.axis.values[position])
+        return CellRequest(cell=cell, role=role, reason=reason, soft=soft)
 
     def _too_slow(self, position: int) -> bool:
         if not self.slow or not self.costs.has_line:

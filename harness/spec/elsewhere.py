@@ -41,12 +41,8 @@ def elsewhere_factor(text: str, *, repository: Path) -> Factor:
         example = f"{COMMIT}=v1..HEAD" if name == COMMIT else f"{name}=/venvs/a/bin/python,/venvs/b/bin/python"
         raise SpecError(f"axis {name!r} needs at least two values, e.g. {example}")
     axis = Axis(name=name.removeprefix(ENVIRONMENT), path="", type=AxisType.ORDERED, values=tuple(words))
-    bundles = tuple(_bundle(name, word) for word in words)
+    bundles = tuple(Bundle(commit=word) if name == COMMIT else Bundle(python=word) for word in words)
     return Factor(axis=axis, good=words[0], bad=words[-1], bundles=bundles)
-
-
-def _bundle(name: str, word: str) -> Bundle:
-    return Bundle(commit=word) if name == COMMIT else Bundle(python=word)
 
 
 def _range(text: str, repository: Path) -> list[str]:

@@ -66,9 +66,13 @@ def name_of_axes(names: Iterable[str]) -> str:
     return "-".join(re.findall(r"\w+", " ".join(names)))[:40]
 
 
-def fixed_settings(texts: Iterable[str]) -> tuple[tuple[str, Value], ...]:
-    """``path=value`` texts as settings of our own trainer; SpecError for an unknown one."""
-    return tuple(map(_fixed_setting, texts))
+def fixed_settings(pairs: Iterable[tuple[str, str]]) -> dict[str, Value]:
+    """Names and values as texts, as settings of our own trainer by path; SpecError for an unknown one."""
+    fixed: dict[str, Value] = {}
+    for name, text in pairs:
+        where = setting(name)
+        fixed[where.path] = _parsed(where, text)
+    return fixed
 
 
 def _factor(text: str) -> Factor:
@@ -91,14 +95,6 @@ def _in_words(where: ConfigPath, name: str, values: str) -> Axis:
         raise SpecError(f"axis {name!r} needs its values, the good one first, e.g. {name}={_example(where)}")
     kind = AxisType.FLAG if where.type is bool else AxisType.CATEGORICAL
     return Axis(name=name, path=where.path, type=kind, values=words)
-
-
-def _fixed_setting(text: str) -> tuple[str, Value]:
-    name, equals, value = map(str.strip, text.partition("="))
-    if not equals:
-        raise SpecError(f"{text!r} is not path=value; write for example model.dim=256")
-    where = setting(name)
-    return where.path, _parsed(where, value)
 
 
 def _parsed(where: ConfigPath, word: str) -> Value:

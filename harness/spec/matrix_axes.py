@@ -13,7 +13,7 @@ from harness.core.errors import CommandError, FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value, word_of
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
-from harness.trainer import NoTrainerError, run_config
+from harness.trainer import NoTrainerError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -275,7 +275,7 @@ def bundle_of(config: Mapping[str, Any], env: Mapping[str, Any], args: list[str]
 
 
 def _config(path: str, value: Any) -> Bundle:
-    where = run_config().paths()[path] if path in run_config().paths() else setting(path)
+    where = setting(path)
     return Bundle(config=((where.path, where.checked(value)),))
 
 

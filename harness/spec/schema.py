@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import typing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import harness
 from harness.core.errors import FileError, choices
 
 if TYPE_CHECKING:
@@ -37,6 +39,13 @@ def matrix_schema() -> str:
 
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:nsa-harness:matrix:1"}
     return json.dumps(head | MatrixKeys.model_json_schema(), indent=1) + "\n"
+
+
+def shipped(pattern: str) -> list[Path]:
+    """The files of the folder ``matrices`` that fit ``pattern``, by name: in the installed package, or the checkout."""
+    package = Path(harness.__file__).parent
+    folder = next(place for place in (package / "matrices", package.parent / "matrices") if place.is_dir())
+    return sorted(folder.glob(pattern))
 
 
 def _explain(error: Any, model: type[BaseModel], lines: Lines) -> str:

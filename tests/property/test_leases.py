@@ -8,12 +8,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harness.core.errors import LaunchError
-from harness.plan.leases import PATIENCE, Demand, Lease, Leases
+from harness.core.point import Point
+from harness.core.ports import CellRequest
+from harness.plan.leases import PATIENCE, Lease, Queue
 
 GPUS, SLOTS = 4, 3
 
 
-def granted(leases: Leases) -> list[Lease]:
+def queue(*, gpus: int, slots: int) -> Queue:
+    """A queue of cells that say themselves how many GPUs they need."""
+    return Queue(gpus=gpus, slots=slots, gpus_at=lambda cell: int(str(cell.get("gpus"))))
+
+
+def wide(gpus: int) -> CellRequest:
+    return CellRequest(cell=Point.of({"gpus": gpus}), role="search", reason="")
+
+
+def granted(leases: Queue) -> list[Lease]:
     found = []
     while (lease := leases.grant()) is not None:
         found.append(lease)
@@ -25,7 +36,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leases = Leases(gpus=GPUS, slots=SLOTS)
+        self.leases = queue(gpus=GPUS, slots=SLOTS)
         self.next_id = 0
         self.overtakers: dict[int, int] = {}
         self.arrivals = 0
@@ -33,15 +44,15 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(gpus=st.integers(0, GPUS))
     def offer(self, gpus: int) -> None:
         self.next_id += 1
-        self.leases.offer(Demand(id=self.next_id, gpus=gpus))
+        self.leases.offer(wide(gpus))
         self.overtakers[self.next_id] = 0
 
     @rule()
     def grant(self) -> None:
         for lease in granted(self.leases):
-            del self.overtakers[lease.need.id]
+            del self.overtakers[lease.id]
             for other in self.overtakers:
-                self.overtakers[other] += other < lease.need.id
+                self.overtakers[other] += other < lease.id
 
     @precondition(lambda self: self.leases.running)
     @rule(data=st.data())
@@ -53,7 +64,7 @@ class AnyOrder(RuleBasedStateMachine):
         gpus = [gpu for lease in self.leases.running for gpu in lease.gpus]
         assert len(gpus) == len(set(gpus))
         assert set(gpus) <= set(range(GPUS))
-        assert all(len(lease.gpus) == lease.need.gpus for lease in self.leases.running)
+        assert all(len(lease.gpus) == lease.need for lease in self.leases.running)
         assert len(self.leases.running) <= SLOTS
 
     @invariant()
@@ -74,42 +85,42 @@ TestAnyOrder = AnyOrder.TestCase
 
 @given(st.lists(st.integers(1, 2), min_size=1, max_size=8))
 def test_a_wide_trial_waits_for_no_narrow_one_that_came_later(widths: list[int]):
-    leases = Leases(gpus=4, slots=99)
-    leases.offer(Demand(id=0, gpus=1))
+    leases = queue(gpus=4, slots=99)
+    leases.offer(wide(1))
     first = leases.grant()
     assert first is not None
-    leases.offer(Demand(id=1, gpus=4))
-    for number, gpus in enumerate(widths):
-        leases.offer(Demand(id=number + 2, gpus=gpus))
+    leases.offer(wide(4))
+    for gpus in widths:
+        leases.offer(wide(gpus))
     assert leases.grant() is None, "what the wide trial waits for is reserved"
     leases.release(first)
     lease = leases.grant()
     assert lease is not None
-    assert lease.need.id == 1
+    assert lease.id == 2
 
 
 def test_narrow_trials_use_what_a_reservation_leaves():
-    leases = Leases(gpus=4, slots=99)
-    leases.offer(Demand(id=0, gpus=3))
-    leases.offer(Demand(id=1, gpus=3))
-    leases.offer(Demand(id=2, gpus=1))
-    assert [(lease.need.id, lease.gpus) for lease in granted(leases)] == [(0, (0, 1, 2)), (2, (3,))]
+    leases = queue(gpus=4, slots=99)
+    leases.offer(wide(3))
+    leases.offer(wide(3))
+    leases.offer(wide(1))
+    assert [(lease.id, lease.gpus) for lease in granted(leases)] == [(1, (0, 1, 2)), (3, (3,))]
 
 
 def test_a_trial_that_can_never_run_here_is_refused():
-    leases = Leases(gpus=2, slots=1)
+    leases = queue(gpus=2, slots=1)
     with pytest.raises(LaunchError, match="needs 4 GPUs, but 2 are visible"):
-        leases.offer(Demand(id=0, gpus=4))
+        leases.offer(wide(4))
 
 
 def test_a_narrow_trial_is_not_starved_by_wide_ones_that_keep_coming():
-    leases = Leases(gpus=2, slots=99)
-    leases.offer(Demand(id=0, gpus=1))
+    leases = queue(gpus=2, slots=99)
+    leases.offer(wide(1))
     for later in range(1, 3 * PATIENCE):
-        leases.offer(Demand(id=later, gpus=2))
+        leases.offer(wide(2))
         lease = leases.grant()
         assert lease is not None
-        if lease.need.id == 0:
+        if lease.id == 1:
             assert later == PATIENCE + 1
             return
         leases.release(lease)

@@ -62,7 +62,7 @@ def cases(draw: st.DrawFn, task: Task, *, rates: tuple[float, ...] = (1.0,), mut
         names = ["a0"]
     needs = tuple((name, draw(st.integers(1, int(space.factor(name).bad)))) for name in names)
     matrix = Matrix(name="m", space=space, effort=Effort(certify=CERTIFY, max_trials=3000))
-    listed = planned_cells(Matrix(name="m", space=space, include=(space.good, space.bad))).cells
+    listed = planned_cells(Matrix(name="m", space=space, include=(space.good, space.bad)))
     spec = CampaignSpec(question="?", task=task, matrix=matrix, cells=listed, passes=2, axis="a0", causes=2, explain=2)
     silent = frozenset()
     if mute:

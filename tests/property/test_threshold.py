@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.core.boundary import Boundary, Finding
 from harness.core.point import Axis, AxisType
-from harness.core.ports import Request
+from harness.core.ports import CellRequest
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.threshold import ThresholdSearch
@@ -55,21 +55,25 @@ class Program:
 
 @dataclass(frozen=True)
 class Told:
-    request: Request
+    request: CellRequest
     position: int
     answer: Answer
     seconds: float
     certified_before: frozenset[int]
 
 
+def position_of(search: ThresholdSearch, request: CellRequest) -> int:
+    return search.axis.index(request.cell.get(search.axis.name))
+
+
 def play(search: ThresholdSearch, program: Program) -> list[Told]:
     told: list[Told] = []
     while (request := search.ask()) is not None:
-        position = search.axis.index(request.value)
+        position = position_of(search, request)
         certified = frozenset(i for i, tally in enumerate(search.tallies) if tally.certified)
         answer, seconds = program.run(position)
         told.append(Told(request, position, answer, seconds, certified))
-        search.tell(value=request.value, answer=answer, seconds=seconds)
+        search.tell(cell=request.cell, answer=answer, seconds=seconds)
     return told
 
 
@@ -207,7 +211,7 @@ def test_replaying_the_answers_asks_the_same_questions(program: Program):
     for t in told:
         assert again.ask() == again.ask() == t.request
         for search in (again, unasked):
-            search.tell(value=t.request.value, answer=t.answer, seconds=t.seconds)
+            search.tell(cell=t.request.cell, answer=t.answer, seconds=t.seconds)
     assert again.ask() is None
     assert unasked.ask() is None
     assert again.result() == unasked.result()
@@ -221,8 +225,8 @@ def test_looking_at_the_plan_or_the_result_changes_nothing(program: Program, dat
         request = search.ask()
         if request is None:
             break
-        answer, seconds = program.run(search.axis.index(request.value))
-        search.tell(value=request.value, answer=answer, seconds=seconds)
+        answer, seconds = program.run(position_of(search, request))
+        search.tell(cell=request.cell, answer=answer, seconds=seconds)
     before = copy.deepcopy(search)
     search.estimate()
     search.result()
@@ -238,14 +242,14 @@ def test_a_slow_value_ends_the_way_up_and_never_makes_a_failure(program: Program
     search = ThresholdSearch(program.axis(), Effort())
     slowest = program.n
     while (request := search.ask()) is not None:
-        position = search.axis.index(request.value)
+        position = position_of(search, request)
         assert position < slowest
         seconds = base + slope * position
         if seconds > limit_s:
             slowest = position
-            search.tell(value=request.value, answer=UNRESOLVED, seconds=limit_s, slow=True)
+            search.tell(cell=request.cell, answer=UNRESOLVED, seconds=limit_s, slow=True)
         else:
-            search.tell(value=request.value, answer=GOOD, seconds=seconds)
+            search.tell(cell=request.cell, answer=GOOD, seconds=seconds)
     found = search.result()
     assert found.finding is Finding.NO_THRESHOLD_SLOW
     assert found.first_bad is None
@@ -281,26 +285,26 @@ def test_a_batch_is_never_larger_than_asked_for_and_starts_with_a_question_that_
     program: Program, workers: int, most: int
 ):
     search = ThresholdSearch(program.axis(), Effort(max_trials=most))
-    while batch := search.ask_many(workers):
+    while batch := search.ready(workers):
         assert len(batch) <= workers
         assert search.trials + len(batch) <= most
         assert search.ask() in batch
-        assert batch == search.ask_many(workers)
+        assert batch == search.ready(workers)
         assert len(batch) == 1 or all(request.role != "search" for request in batch)
         for request in reversed(batch):  # answers may come in any order
-            answer, seconds = program.run(search.axis.index(request.value))
-            search.tell(value=request.value, answer=answer, seconds=seconds)
+            answer, seconds = program.run(position_of(search, request))
+            search.tell(cell=request.cell, answer=answer, seconds=seconds)
     assert search.ask() is None
-    assert search.ask_many(0) == ()
+    assert search.ready(0) == ()
 
 
 def play_in_batches(search: ThresholdSearch, program: Program, *, workers: int) -> int:
     rounds = 0
-    while batch := search.ask_many(workers):
+    while batch := search.ready(workers):
         rounds += 1
         for request in batch:
-            answer, seconds = program.run(search.axis.index(request.value))
-            search.tell(value=request.value, answer=answer, seconds=seconds)
+            answer, seconds = program.run(position_of(search, request))
+            search.tell(cell=request.cell, answer=answer, seconds=seconds)
     return rounds
 
 
@@ -314,15 +318,15 @@ def test_with_a_soft_limit_only_the_value_that_decides_is_run_to_its_end_and_str
     seen = set[int]()
     whole = 0
     while (request := search.ask()) is not None:
-        position = search.axis.index(request.value)
+        position = position_of(search, request)
         answer, seconds = program.run(position)
         is_cut = request.soft and (answer is BAD or (position in stragglers and position not in seen))
         seen.add(position)
         whole += answer is BAD and not request.soft
         if is_cut:
-            search.tell(value=request.value, answer=UNRESOLVED, seconds=1.0, slow=True, soft=True)
+            search.tell(cell=request.cell, answer=UNRESOLVED, seconds=1.0, slow=True, soft=True)
         else:
-            search.tell(value=request.value, answer=answer, seconds=seconds)
+            search.tell(cell=request.cell, answer=answer, seconds=seconds)
     found = search.result()
     assert positions(program, found) == (program.threshold - 1, program.threshold)
     assert found.certified

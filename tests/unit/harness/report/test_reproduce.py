@@ -41,7 +41,7 @@ BUSY = "[19.2 s] step 9 forward progress\nTimeout (0:00:20)!\n  File x, line 3 i
     ],
 )
 def test_only_the_same_failure_counts(wanted, output, code, seen):
-    assert str(wanted.judge(output, code)) == seen
+    assert wanted.judge(output, code) == seen
 
 
 def test_a_script_is_python_whatever_the_trial_was(make_run):

@@ -12,6 +12,7 @@ from harness.core.point import Axis, AxisType
 from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
+from harness.search import costs
 from harness.search.constraints import completed, count_cells
 from harness.search.covering import combinations_in, covering_array
 from harness.search.explore import Explore
@@ -212,8 +213,10 @@ def test_replaying_the_answers_asks_the_same_questions_and_no_rule_is_broken(spa
     assert search.result() == again.result()
 
 
-def test_the_plan_says_how_many_rows_are_left():
-    search = Explore(space_of(3, 3, 2), Effort(), pass_s=2, fail_s=60)
+def test_the_plan_says_how_many_rows_are_left(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 2)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 60)
+    search = Explore(space_of(3, 3, 2), Effort())
     assert search.estimate().trials == len(search.covering.rows)
     CellProgram(()).play(search)
     assert search.estimate().trials == 0

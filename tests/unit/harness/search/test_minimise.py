@@ -13,6 +13,7 @@ from harness.core.point import Axis, AxisType
 from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
+from harness.search import costs
 from harness.search.constraints import in_order
 from harness.search.minimise import Minimise
 
@@ -228,9 +229,11 @@ def test_a_second_cause_that_needs_less_of_the_first_ones_axis_is_found_too():
     assert any("No other cause" in note for note in result.notes)
 
 
-def test_a_tentative_pass_that_was_luck_is_found_out_by_the_certificate():
+def test_a_tentative_pass_that_was_luck_is_found_out_by_the_certificate(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 2)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 60)
     space = Space(factors=(flag("a"), flag("b"), flag("c")))
-    search = Minimise(space, Effort(certify=3), pass_s=2, fail_s=60)
+    search = Minimise(space, Effort(certify=3))
     lucky = True
     while (request := search.ask()) is not None:
         fails = request.cell.get("a") is True
@@ -252,8 +255,10 @@ def test_a_search_out_of_trials_says_so_and_certifies_nothing():
     assert result.causes[0].claim is Claim.OBSERVED
 
 
-def test_the_plan_before_the_first_trial_is_what_a_single_or_double_cause_would_cost():
-    search = Minimise(FOURTEEN, Effort(certify=5), pass_s=2, fail_s=60)
+def test_the_plan_before_the_first_trial_is_what_a_single_or_double_cause_would_cost(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 2)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 60)
+    search = Minimise(FOURTEEN, Effort(certify=5))
     estimate = search.estimate()
     CellProgram((lambda cell: cell["flag_c"],)).play(search)
     assert estimate.seconds_low <= search.seconds <= estimate.seconds_high
@@ -261,8 +266,9 @@ def test_the_plan_before_the_first_trial_is_what_a_single_or_double_cause_would_
     assert search.estimate().text == "nothing left to run"
 
 
-def test_the_plan_counts_that_the_minimal_command_line_is_run_twice_more():
-    alone, tried_again = (Minimise(FOURTEEN, Effort(certify=5), again=n, fail_s=60).estimate() for n in (0, 2))
+def test_the_plan_counts_that_the_minimal_command_line_is_run_twice_more(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 60)
+    alone, tried_again = (Minimise(FOURTEEN, Effort(certify=5), again=n).estimate() for n in (0, 2))
     assert (tried_again.trials, tried_again.hangs) == (alone.trials + 2, alone.hangs + 2)
     assert tried_again.seconds_high == pytest.approx(alone.seconds_high + 120)
     assert f"about {alone.hangs + 2} failures" in tried_again.text

@@ -12,16 +12,16 @@ from harness.core.point import Axis, AxisType
 from harness.core.space import Factor, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
-from harness.search.along import Along
 from harness.search.explore import Explore
 from harness.search.forecast import within
 from harness.search.listed import Listed
 from harness.search.minimise import Minimise
+from harness.search.threshold import ThresholdSearch
 
 AXES = tuple(Axis(name=f"a{i}", path=f"a{i}", type=AxisType.ORDERED, values=(0, 1, 2)) for i in range(3))
 SPACE = Space(factors=tuple(Factor(axis=axis, good=0, bad=2) for axis in AXES))
 SEARCHES = {
-    "bisect": lambda: Along(AXES[0], Effort(), base=SPACE.good),
+    "bisect": lambda: ThresholdSearch(AXES[0], Effort(), base=SPACE.good),
     "minimise": lambda: Minimise(SPACE, Effort()),
     "explore": lambda: Explore(SPACE, Effort()),
     "cells": lambda: Listed((SPACE.good, SPACE.bad), passes=2),

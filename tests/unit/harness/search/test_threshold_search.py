@@ -4,9 +4,11 @@ import pytest
 
 from harness.core.boundary import Boundary, Claim, Finding
 from harness.core.errors import SpecError
-from harness.core.point import Axis, AxisType
+from harness.core.point import Axis, AxisType, Point
+from harness.core.ports import CellRequest
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
+from harness.search import costs
 from harness.search.threshold import MOST_CONFIRMS, ThresholdSearch, certificate_passes
 
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
@@ -16,13 +18,24 @@ def layers(*values: int) -> Axis:
     return Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=values or tuple(range(1, 13)))
 
 
+def at(layers: int) -> Point:
+    return Point.of({"n_layers": layers})
+
+
+def value_of(request: CellRequest | None) -> int | str:
+    assert request is not None
+    ((_, value),) = request.cell
+    assert isinstance(value, int | str)
+    return value
+
+
 def play(search: ThresholdSearch, answers: dict[int, Answer], *, otherwise: Answer = GOOD) -> list[tuple[int, str]]:
     """Answer every question by its value; BAD costs 12 s, anything else half a second."""
     asked: list[tuple[int, str]] = []
     while (request := search.ask()) is not None:
-        asked.append((int(request.value), request.role))  # type: ignore[arg-type]
-        answer = answers.get(int(request.value), otherwise)  # type: ignore[arg-type]
-        search.tell(value=request.value, answer=answer, seconds=12.0 if answer is BAD else 0.5)
+        asked.append((int(value_of(request)), request.role))  # type: ignore[arg-type]
+        answer = answers.get(int(value_of(request)), otherwise)  # type: ignore[arg-type]
+        search.tell(cell=request.cell, answer=answer, seconds=12.0 if answer is BAD else 0.5)
     return asked
 
 
@@ -30,13 +43,15 @@ def from_five(axis: Axis) -> dict[int, Answer]:
     return {v: BAD for v in axis.values if v >= 5}  # type: ignore[misc,operator]
 
 
-def test_the_smallest_value_comes_first():
+def test_the_smallest_value_comes_first(monkeypatch: pytest.MonkeyPatch):
     request = ThresholdSearch(layers(), Effort()).ask()
     assert request is not None
-    assert (request.value, request.role) == (1, "search")
-    dear_passes = ThresholdSearch(layers(), Effort(), pass_s=10, fail_s=1).ask()
+    assert (value_of(request), request.role) == (1, "search")
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 10)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 1)
+    dear_passes = ThresholdSearch(layers(), Effort()).ask()
     assert dear_passes is not None
-    assert dear_passes.value == 1
+    assert value_of(dear_passes) == 1
 
 
 def test_a_deterministic_threshold_is_bracketed_certified_and_confirmed():
@@ -94,9 +109,9 @@ def test_when_the_smallest_fails_it_is_confirmed_and_nothing_else_is_run():
 
 def test_a_failure_that_does_not_come_again_is_not_counted_and_not_hidden():
     search = ThresholdSearch(layers(1, 2), Effort(certify=2))
-    search.tell(value=1, answer=GOOD, seconds=0.5)
-    search.tell(value=2, answer=BAD, seconds=12)
-    search.tell(value=1, answer=GOOD, seconds=0.5)
+    search.tell(cell=at(1), answer=GOOD, seconds=0.5)
+    search.tell(cell=at(2), answer=BAD, seconds=12)
+    search.tell(cell=at(1), answer=GOOD, seconds=0.5)
     asked = play(search, {})
     assert [value for value, _ in asked].count(1) <= 2, "its certificate; the two passes before do not count"
     assert (2, "confirm") in asked
@@ -110,7 +125,7 @@ def test_a_failure_that_does_not_come_again_is_not_counted_and_not_hidden():
 def test_a_failure_that_is_too_rare_to_be_told_from_false_alarms_leaves_the_answer_in_doubt():
     search = ThresholdSearch(layers(1), Effort(max_trials=1000))
     for n in range(MOST_CONFIRMS + 1):
-        search.tell(value=1, answer=BAD if n % 16 == 0 else GOOD, seconds=1)
+        search.tell(cell=at(1), answer=BAD if n % 16 == 0 else GOOD, seconds=1)
     found = search.result()
     assert search.ask() is None
     assert (found.finding, found.certified, found.claim) == (Finding.ALL_FAIL, False, Claim.OBSERVED)
@@ -120,7 +135,7 @@ def test_a_failure_that_is_too_rare_to_be_told_from_false_alarms_leaves_the_answ
 def test_a_rare_failure_that_shows_again_is_reproduced():
     search = ThresholdSearch(layers(1, 2), Effort(certify=2))
     for value, answer in [(1, GOOD), (2, BAD), (1, GOOD), (2, GOOD), (2, GOOD), (2, BAD)]:
-        search.tell(value=value, answer=answer, seconds=1)
+        search.tell(cell=at(value), answer=answer, seconds=1)
     play(search, {2: BAD})
     assert search.ask() is None
     assert search.result().claim is Claim.REPRODUCED
@@ -129,18 +144,18 @@ def test_a_rare_failure_that_shows_again_is_reproduced():
 def test_a_failure_in_the_certificate_moves_the_threshold_down_and_a_single_pass_below_is_no_longer_believed():
     search = ThresholdSearch(layers(1, 2, 3), Effort(certify=3))
     for value in (1, 2, 3):
-        search.tell(value=value, answer=GOOD, seconds=0.5)
-    assert search.ask().value == 3  # type: ignore[union-attr]
-    search.tell(value=3, answer=BAD, seconds=12)
+        search.tell(cell=at(value), answer=GOOD, seconds=0.5)
+    assert value_of(search.ask()) == 3  # type: ignore[union-attr]
+    search.tell(cell=at(3), answer=BAD, seconds=12)
     assert (search.low, search.high) == (0, 2), "the passes at 2 and 3 speak for 1, nothing but its own one for 2"
-    assert (search.ask().value, search.ask().role) == (2, "search")  # type: ignore[union-attr]
+    assert (value_of(search.ask()), search.ask().role) == (2, "search")  # type: ignore[union-attr]
     play(search, {3: BAD})
     assert (search.result().last_good, search.result().first_bad) == (2, 3)
 
 
 def test_a_failing_value_that_passed_once_does_not_hold_up_a_failure_that_always_comes():
     search = ThresholdSearch(layers(), Effort(certify=3))
-    search.tell(value=12, answer=GOOD, seconds=0.5)
+    search.tell(cell=at(12), answer=GOOD, seconds=0.5)
     asked = play(search, from_five(layers()))
     assert (search.result().last_good, search.result().first_bad) == (4, 5)
     assert len(asked) < 20
@@ -166,13 +181,13 @@ def test_a_slow_value_ends_the_way_up():
     search = ThresholdSearch(layers(), Effort())
     asked: list[int] = []
     while (request := search.ask()) is not None:
-        value = int(request.value)  # type: ignore[arg-type]
+        value = int(value_of(request))  # type: ignore[arg-type]
         asked.append(value)
         assert request.role == "search"  # a certificate of slow passes would buy no answer
         if value * 4.0 > 18:
-            search.tell(value=value, answer=UNRESOLVED, seconds=18, slow=True)
+            search.tell(cell=at(value), answer=UNRESOLVED, seconds=18, slow=True)
         else:
-            search.tell(value=value, answer=GOOD, seconds=value * 4.0)
+            search.tell(cell=at(value), answer=GOOD, seconds=value * 4.0)
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_THRESHOLD_SLOW, 4, None)
     assert max(asked) in found.unresolved
@@ -187,13 +202,13 @@ def test_a_slow_value_ends_the_way_up():
 
 def test_after_a_slow_value_smaller_ones_that_should_finish_are_still_asked():
     search = ThresholdSearch(layers(1, 2, 3, 4, 5, 6), Effort())
-    search.tell(value=1, answer=GOOD, seconds=4)
-    search.tell(value=2, answer=GOOD, seconds=8)
-    search.tell(value=6, answer=UNRESOLVED, seconds=18, slow=True)
+    search.tell(cell=at(1), answer=GOOD, seconds=4)
+    search.tell(cell=at(2), answer=GOOD, seconds=8)
+    search.tell(cell=at(6), answer=UNRESOLVED, seconds=18, slow=True)
     asked = []
     while (request := search.ask()) is not None:
-        asked.append(request.value)
-        search.tell(value=request.value, answer=GOOD, seconds=float(request.value) * 4)  # type: ignore[arg-type]
+        asked.append(value_of(request))
+        search.tell(cell=request.cell, answer=GOOD, seconds=float(value_of(request)) * 4)  # type: ignore[arg-type]
     assert asked
     assert set(asked) <= {3, 4}
     assert search.result().last_good == 4
@@ -201,8 +216,8 @@ def test_after_a_slow_value_smaller_ones_that_should_finish_are_still_asked():
 
 def test_a_failure_below_a_slow_value_is_still_a_threshold():
     search = ThresholdSearch(layers(1, 2, 3, 4), Effort(certify=2))
-    search.tell(value=1, answer=GOOD, seconds=1)
-    search.tell(value=4, answer=UNRESOLVED, seconds=30, slow=True)
+    search.tell(cell=at(1), answer=GOOD, seconds=1)
+    search.tell(cell=at(4), answer=UNRESOLVED, seconds=30, slow=True)
     play(search, {3: BAD})
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.THRESHOLD, 2, 3)
@@ -213,21 +228,21 @@ def test_a_failure_at_a_certified_value_is_called_non_monotone():
     search = ThresholdSearch(axis, Effort(certify=3))
     play(search, {4: BAD})
     assert search.result().last_good == 3
-    search.tell(value=2, answer=BAD, seconds=12)
+    search.tell(cell=at(2), answer=BAD, seconds=12)
     found = search.result()
     assert found.non_monotone
     assert (found.last_good, found.first_bad) == (None, 2)
-    assert search.ask().value == 1  # type: ignore[union-attr]
+    assert value_of(search.ask()) == 1  # type: ignore[union-attr]
     assert any("n_layers=2 failed although 3 had passed the certificate" in note for note in found.notes)
 
 
 def test_many_passes_above_the_first_failing_value_are_called_non_monotone():
     search = ThresholdSearch(layers(1, 2, 3), Effort(certify=20))
-    search.tell(value=2, answer=BAD, seconds=12)
+    search.tell(cell=at(2), answer=BAD, seconds=12)
     for _ in range(8):
-        search.tell(value=3, answer=GOOD, seconds=1)
+        search.tell(cell=at(3), answer=GOOD, seconds=1)
     assert not search.result().non_monotone
-    search.tell(value=3, answer=GOOD, seconds=1)
+    search.tell(cell=at(3), answer=GOOD, seconds=1)
     assert search.result().non_monotone
 
 
@@ -243,8 +258,8 @@ def test_a_limit_on_trials_leaves_the_answer_open_and_says_so():
 
 def test_a_bracket_with_values_left_to_ask_is_no_threshold_yet():
     search = ThresholdSearch(layers(), Effort(max_trials=2))
-    search.tell(value=1, answer=GOOD, seconds=1)
-    search.tell(value=5, answer=BAD, seconds=12)
+    search.tell(cell=at(1), answer=GOOD, seconds=1)
+    search.tell(cell=at(5), answer=BAD, seconds=12)
     assert search.ask() is None
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.INCONCLUSIVE, 1, 5)
@@ -263,18 +278,20 @@ def test_a_limit_on_seconds_during_the_certificate_leaves_it_incomplete():
 
 def test_a_certificate_that_keeps_coming_back_unresolved_is_given_up():
     search = ThresholdSearch(layers(1), Effort())
-    search.tell(value=1, answer=GOOD, seconds=1)
+    search.tell(cell=at(1), answer=GOOD, seconds=1)
     for _ in range(3):
         assert search.ask() is not None
-        search.tell(value=1, answer=UNRESOLVED, seconds=1)
+        search.tell(cell=at(1), answer=UNRESOLVED, seconds=1)
     assert search.ask() is None
     assert not search.result().certified
 
 
-def test_the_estimate_covers_what_a_deterministic_search_then_spends():
+def test_the_estimate_covers_what_a_deterministic_search_then_spends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(costs, "FIRST_PASS_S", 0.5)
+    monkeypatch.setattr(costs, "FIRST_FAIL_S", 12)
     axis = layers()
-    estimate = ThresholdSearch(axis, Effort(), pass_s=0.5, fail_s=12).estimate()
-    search = ThresholdSearch(axis, Effort(), pass_s=0.5, fail_s=12)
+    estimate = ThresholdSearch(axis, Effort()).estimate()
+    search = ThresholdSearch(axis, Effort())
     asked = play(search, from_five(axis))
     assert estimate.seconds_low <= search.seconds <= estimate.seconds_high
     assert estimate.hangs >= 2
@@ -313,11 +330,11 @@ def test_an_empty_search_concludes_nothing():
 
 def test_a_false_alarm_in_the_certificate_asks_for_more_passes_and_moves_nothing():
     search = ThresholdSearch(layers(1, 2), Effort(certify=20))
-    search.tell(value=1, answer=GOOD, seconds=1)
-    search.tell(value=2, answer=BAD, seconds=12)
+    search.tell(cell=at(1), answer=GOOD, seconds=1)
+    search.tell(cell=at(2), answer=BAD, seconds=12)
     for _ in range(15):
-        search.tell(value=1, answer=GOOD, seconds=1)
-    search.tell(value=1, answer=BAD, seconds=12)
+        search.tell(cell=at(1), answer=GOOD, seconds=1)
+    search.tell(cell=at(1), answer=BAD, seconds=12)
     assert search.low == 0
     play(search, {2: BAD})
     found = search.result()
@@ -332,13 +349,13 @@ def test_the_certificate_and_the_confirmation_can_be_run_at_once():
     search = ThresholdSearch(axis, Effort(certify=9))
     while search.ask().role == "search":  # type: ignore[union-attr]
         request = search.ask()
-        bad = request.value >= 5  # type: ignore[union-attr,operator]
-        search.tell(value=request.value, answer=BAD if bad else GOOD, seconds=12 if bad else 0.5)  # type: ignore[union-attr]
-    batch = search.ask_many(6)
-    assert [(r.value, r.role) for r in batch] == [(5, "confirm")] + [(4, "certify")] * 5
+        bad = value_of(request) >= 5  # type: ignore[union-attr,operator]
+        search.tell(cell=request.cell, answer=BAD if bad else GOOD, seconds=12 if bad else 0.5)  # type: ignore[union-attr]
+    batch = search.ready(6)
+    assert [(value_of(r), r.role) for r in batch] == [(5, "confirm")] + [(4, "certify")] * 5
     for request in batch:
-        search.tell(value=request.value, answer=BAD if request.value == 5 else GOOD, seconds=1)
-    assert [(r.value, r.role) for r in search.ask_many(6)] == [(4, "certify")] * 4
+        search.tell(cell=request.cell, answer=BAD if value_of(request) == 5 else GOOD, seconds=1)
+    assert [(value_of(r), r.role) for r in search.ready(6)] == [(4, "certify")] * 4
 
 
 def test_values_above_the_first_failing_one_are_looked_at_on_request():
@@ -355,8 +372,8 @@ def test_commits_are_searched_in_the_order_in_which_they_are_given():
     axis = Axis(name="commit", path="", type=AxisType.ORDERED, values=("f00d", "beef", "cafe", "0ff5", "ba5e"))
     search = ThresholdSearch(axis, Effort(certify=3))
     while (request := search.ask()) is not None:
-        bad = request.value in ("0ff5", "ba5e")
-        search.tell(value=request.value, answer=BAD if bad else GOOD, seconds=12 if bad else 1)
+        bad = value_of(request) in ("0ff5", "ba5e")
+        search.tell(cell=request.cell, answer=BAD if bad else GOOD, seconds=12 if bad else 1)
     found = search.result()
     assert (found.last_good, found.first_bad, found.certified) == ("cafe", "0ff5", True)
     assert found.fit is None
@@ -374,13 +391,13 @@ def test_a_value_that_a_soft_limit_cut_off_is_run_with_its_whole_limit_before_it
     search = ThresholdSearch(layers(1, 2), Effort(certify=3, soft_limit=True))
     asked = []
     while (request := search.ask()) is not None:
-        asked.append((request.value, request.role, request.soft))
-        if request.value == 1:
-            search.tell(value=1, answer=GOOD, seconds=1)
+        asked.append((value_of(request), request.role, request.soft))
+        if value_of(request) == 1:
+            search.tell(cell=at(1), answer=GOOD, seconds=1)
         elif request.soft:
-            search.tell(value=2, answer=UNRESOLVED, seconds=5, slow=True, soft=True)
+            search.tell(cell=at(2), answer=UNRESOLVED, seconds=5, slow=True, soft=True)
         else:
-            search.tell(value=2, answer=BAD, seconds=300)
+            search.tell(cell=at(2), answer=BAD, seconds=300)
     assert asked == [(1, "search", True), (2, "search", True), *[(1, "certify", True)] * 3, (2, "confirm", False)]
     found = search.result()
     assert (found.last_good, found.first_bad, found.certified, found.claim) == (1, 2, True, Claim.OBSERVED)
@@ -392,7 +409,7 @@ def test_trials_that_a_soft_limit_cut_off_are_not_forgotten_because_others_passe
     for n in range(20):
         cut = n % 3 == 0
         answer = UNRESOLVED if cut else GOOD
-        search.tell(value=1, answer=answer, seconds=5 if cut else 1, slow=cut, soft=cut)
+        search.tell(cell=at(1), answer=answer, seconds=5 if cut else 1, slow=cut, soft=cut)
     assert search.high == 0
     assert not search.result().certified
 
@@ -400,25 +417,25 @@ def test_trials_that_a_soft_limit_cut_off_are_not_forgotten_because_others_passe
 def test_one_straggler_among_many_passes_is_no_failure():
     search = ThresholdSearch(layers(1), Effort(certify=9, soft_limit=True))
     for n in range(30):
-        search.tell(value=1, answer=UNRESOLVED if n == 5 else GOOD, seconds=5, slow=n == 5, soft=n == 5)
+        search.tell(cell=at(1), answer=UNRESOLVED if n == 5 else GOOD, seconds=5, slow=n == 5, soft=n == 5)
     found = search.result()
     assert (found.finding, found.certified) == (Finding.NO_FAILURE, True)
 
 
 def test_a_value_that_was_only_cut_off_is_not_called_failing_when_the_search_is_ended():
     search = ThresholdSearch(layers(1, 2), Effort(soft_limit=True, max_trials=2))
-    search.tell(value=1, answer=GOOD, seconds=1)
-    search.tell(value=2, answer=UNRESOLVED, seconds=10, soft=True)
+    search.tell(cell=at(1), answer=GOOD, seconds=1)
+    search.tell(cell=at(2), answer=UNRESOLVED, seconds=10, soft=True)
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad, found.unresolved) == (Finding.INCONCLUSIVE, 1, None, (2,))
 
 
 def test_where_the_whole_limit_tells_no_more_than_the_soft_one_the_value_is_slow_and_not_failing():
     search = ThresholdSearch(layers(1, 2), Effort(certify=3, soft_limit=True))
-    search.tell(value=1, answer=GOOD, seconds=1)
-    search.tell(value=2, answer=UNRESOLVED, seconds=10, slow=True, soft=True)
+    search.tell(cell=at(1), answer=GOOD, seconds=1)
+    search.tell(cell=at(2), answer=UNRESOLVED, seconds=10, slow=True, soft=True)
     while (request := search.ask()) is not None:
-        slow = request.value == 2
-        search.tell(value=request.value, answer=UNRESOLVED if slow else GOOD, seconds=300 if slow else 1, slow=slow)
+        slow = value_of(request) == 2
+        search.tell(cell=request.cell, answer=UNRESOLVED if slow else GOOD, seconds=300 if slow else 1, slow=slow)
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_THRESHOLD_SLOW, 1, None)
