@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Frame, StackSample, ThreadStack
 
-MEETINGS = frozenset({"init_process_group", "rendezvous", "new_group", "_store_based_barrier"})
+NEW_GROUP = "new_group"
+MEETINGS = frozenset({"init_process_group", "rendezvous", NEW_GROUP, "_store_based_barrier"})
 """Where ranks wait for each other to come to life."""
 
 STORE = "the store for a key"

@@ -120,16 +120,6 @@ def test_looks_too_close_to_count_what_was_done_between_them_are_covered_by_the_
     assert classify(replace(case, evidence=replace(case.evidence, gpus=tuple(gpus)))).kind is Kind.HANG
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(("seconds", "kind"), [(30, Kind.HANG), (20, Kind.UNRESOLVED)])
-def test_the_seconds_of_polling_begin_when_the_last_work_ended(name, seconds, kind):
-    case = doing(EARLY[name], POLLS, seconds=seconds)
-    middle_s = case.evidence.processes[0].t_s + seconds / 2
-    moves = replace(POLLS, memory=0.00305)
-    gpus = tuple(replace(gpu, activity=moves) if gpu.t_s < middle_s else gpu for gpu in case.evidence.gpus)
-    assert classify(replace(case, evidence=replace(case.evidence, gpus=gpus))).kind is kind
-
-
 def test_nccls_own_count_stands_beside_the_recorders():
     verdict = classify(RECORDED["nccl-skip"].case)
     assert "NCCL itself counts as launched: rank 0 5, rank 1 4" in verdict.because

@@ -1375,3 +1375,11 @@ def test_two_ranks_that_exchange_something_are_no_majority(call):
     verdict = classify(certain(Seen(frames=call), Seen(frames=call), Seen(frames=BARRIER)))
     assert (verdict.kind, verdict.rank) == (Kind.HANG, None)
     assert "nothing shows whose call is the wrong one" in verdict.because
+
+
+def test_against_a_rank_that_makes_a_group_no_majority_counts():
+    """The group may be of two ranks, and the calls of the others of other twos: whoever made them in another order."""
+    reduces = Seen(frames=calls("all_reduce", line=23))
+    verdict = classify(certain(reduces, Seen(frames=calls("new_group", line=13)), reduces))
+    assert (verdict.kind, verdict.rank) == (Kind.HANG, None)
+    assert "nothing shows whose call is the wrong one" in verdict.because

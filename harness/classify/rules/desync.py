@@ -27,7 +27,7 @@ from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
-from harness.reading.meeting import AWAITS_ID, CONNECTS, ROOTED, STORE
+from harness.reading.meeting import AWAITS_ID, CONNECTS, NEW_GROUP, ROOTED, STORE
 from harness.reading.ranks import late_ranks
 
 if TYPE_CHECKING:
@@ -282,6 +282,8 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
     odd = list(chain.from_iterable(others))
     if most[0].meeting is not None and most[0].meeting.kind == "pair":
         return [], ""  # each such call is for one other rank: of those no majority counts
+    if any(view.meeting is not None and view.meeting.name == NEW_GROUP for view in odd):
+        return [], ""  # a group may be of some ranks only, and so may be what the others call
     if len(odd) < len(most):
         is_past = all(view.marks > most[0].marks for view in odd)
         how = f"went past it ({place(odd[0].case)})" if is_past else "waits in a call that the others do not make"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.devices import GpuProcess, GpuSample
+from harness.core.devices import GpuActivity, GpuProcess, GpuSample
 from harness.reading.gpus import Gpus
 
 OURS = GpuProcess(pid=7, ours=True, memory_bytes=2**30, sm_percent=90)
@@ -71,3 +71,25 @@ def test_a_card_that_did_something_early_in_the_silence_works_on_nothing_once_it
     assert view.occupied_by_nothing is occupied
     (view,) = Gpus([*samples, replace(sample(9.0), **before)]).of({7})
     assert not view.occupied_by_nothing
+
+
+POLLS = GpuActivity(floating=0.0, integer=0.04, memory=0.0005)
+MOVES = GpuActivity(floating=0.0, integer=0.04, memory=0.00305)
+
+
+@pytest.mark.parametrize(
+    ("activities", "seconds"),
+    [
+        ([None, POLLS, POLLS, POLLS], 3.0),
+        ([None, MOVES, MOVES, POLLS, POLLS], 2.0),  # from the end of the last work
+        ([None, POLLS, None, POLLS], 3.0),  # the next one tells of it, too
+        ([None, MOVES, None, POLLS], 2.0),
+        ([None, POLLS, POLLS, MOVES], 0.0),
+        ([None, None, None], 0.0),
+    ],
+    ids=["polls", "worked before", "a look too soon", "too soon behind work", "works", "counts nothing"],
+)
+def test_the_seconds_of_polling_begin_when_the_last_work_ended(activities, seconds):
+    samples = [replace(sample(float(n)), activity=activity) for n, activity in enumerate(activities)]
+    (view,) = Gpus(samples).of({7}, since_s=-1.0)
+    assert view.polls.seconds == seconds
