@@ -100,6 +100,7 @@ class Campaign:
         self.oracle = Oracle(
             self.spec.bad_kinds or (ANY_FAILURE if self.spec.task is Task.CELLS else ()),
             past_refusals=self.spec.task is Task.MINIMISE,
+            code_varies=any(bundle.commit for bundle in self.matrix.space.bundles),
         )
         self.attempts = Attempts(store=store, parts=parts, screen=screen, interrupted=interrupted, answer=self._answer)
         self.planner = CellPlanner(

@@ -225,12 +225,14 @@ def conclude(
     confidence: Confidence,
     cause: str | None = None,
     names: Iterable[str] | None = None,
+    path: tuple[str, ...] = (),
     phase: str | None = None,
     rule: str = "",
 ) -> Verdict:
     """A verdict with phase, step and rank filled in from the last mark, and each citation once.
 
     ``names`` are the functions by which its like is known again, the innermost first; without them it has no signature.
+    ``path`` are those of the program's own, where it failed in one place.
     ``rule`` is for one that is no row of the table by itself; to the others the engine gives their name there.
     """
     last = case.evidence.last
@@ -245,4 +247,5 @@ def conclude(
         step=last.step if last else None,
         rank=last.rank if last else None,
         signature=None if names is None else signature(kind, cause, names),
+        path=path,
     )

@@ -8,7 +8,16 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from harness.core import verdict
-from harness.reading.frames import is_noise, native_leaf, plain, python_frames, traceback_frames
+from harness.reading.frames import (
+    SHIM_FILE,
+    begun_by_the_program,
+    is_noise,
+    is_own,
+    native_leaf,
+    plain,
+    python_frames,
+    traceback_frames,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,16 +58,42 @@ def stack_names(thread: ThreadStack) -> tuple[str, ...]:
     return _names_of((*native_leaf(thread), *python_frames(thread)))
 
 
+def stack_path(thread: ThreadStack) -> tuple[str, ...]:
+    """As :func:`own_path`, of the stack of a thread."""
+    return own_path(begun_by_the_program(thread))
+
+
+def own_path(frames: Iterable[Frame]) -> tuple[str, ...]:
+    """The innermost FRAMES functions among ``frames`` that are the program's own; of any code where none is.
+
+    A function that calls itself, or others that call it, stands once, where it was called first: how deep it went has
+    no part in it. Neither have functions of packages, which a switch or another version puts between the same two.
+    """
+    python = [frame for frame in frames if not frame.native and not frame.file.endswith(SHIM_FILE)]
+    names = _names_of(filter(is_own, python)) or _names_of(python)
+    return tuple(reversed(dict.fromkeys(reversed(names))))[:FRAMES]
+
+
 def traceback_names(text: str) -> tuple[str, ...]:
+    """The functions of the last traceback in ``text``, innermost first."""
+    return _names_of(raised_in(text))
+
+
+def raised_in(text: str) -> tuple[Frame, ...]:
     """The frames of the last traceback in ``text``, innermost first."""
     last = text.rpartition("Traceback (most recent call last):")[2]
-    return tuple(reversed(_names_of(traceback_frames(last))))
+    return tuple(reversed(traceback_frames(last)))
 
 
 def fatal_names(text: str) -> tuple[str, ...]:
+    """The functions of the first thread in a faulthandler dump within ``text``, innermost first."""
+    return _names_of(fatal_frames(text))
+
+
+def fatal_frames(text: str) -> tuple[Frame, ...]:
     """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
     block = _FATAL.search(text)
-    return _names_of(traceback_frames(block["frames"])) if block else ()
+    return traceback_frames(block["frames"]) if block else ()
 
 
 def error_line(lines: Sequence[str]) -> str:

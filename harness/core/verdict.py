@@ -109,7 +109,11 @@ def signature_line(text: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What we conclude about one trial; ``because`` is one sentence that a reader can check against ``cites``."""
+    """What we conclude about one trial; ``because`` is one sentence that a reader can check against ``cites``.
+
+    ``path`` is by which of the program's own functions it came to where it failed, innermost first: what a common
+    helper does for two callers is two failures. It is empty where a failure has no one place, as of a wait for a GPU.
+    """
 
     kind: Kind
     rule: str
@@ -121,6 +125,7 @@ class Verdict:
     step: int | None = None
     rank: int | None = None
     signature: str | None = None
+    path: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 

@@ -64,8 +64,19 @@ class GuardedTests:
         """Start the waiter, if any test is guarded."""
         if self.file is not None or self.config.getoption("collectonly"):
             return
-        if any(after_s for after_s, _ in map(self._limits, session.items)):
+        looks_s = (self._limits(item)[0] for item in session.items)
+        if any(looks_s if self.worker else list(looks_s)):  # of all: a wrong one ends the session here
             self._start()
+        elif session.items and not self.worker:
+            self._say_what_is_idle()
+
+    def _say_what_is_idle(self) -> None:
+        """Warn of options that say how tests are guarded where none is."""
+        for name in ("hang_guard_after", "hang_guard_stall"):
+            if not self.all and self.config.getoption(name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                text = f"{option} does nothing here: no test is guarded without --hang-guard or the mark hang_guard"
+                self.config.issue_config_time_warning(pytest.PytestConfigWarning(text), stacklevel=2)
 
     def _start(self) -> None:
         shared = self.worker.get("nsa_hang_guard") if self.worker else self.session_folder

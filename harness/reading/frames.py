@@ -182,12 +182,12 @@ def mentions(frames: Iterable[Frame], *parts: str) -> bool:
 
 def own_frame(thread: ThreadStack) -> Frame | None:
     """The innermost frame of the program's own code; None where none is on the stack."""
-    return _in_a_file(filter(is_own, _begun_by_the_program(thread)))
+    return _in_a_file(filter(is_own, begun_by_the_program(thread)))
 
 
 def telling_frame(thread: ThreadStack) -> Frame | None:
     """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
-    python = _begun_by_the_program(thread)
+    python = begun_by_the_program(thread)
     own = _in_a_file(frame for frame in python if not is_stdlib(frame))
     return own or next(iter(python or named_frames(thread)), None)
 
@@ -202,7 +202,7 @@ def _in_a_file(frames: Iterable[Frame]) -> Frame | None:
     return first
 
 
-def _begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:
+def begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:
     """The Python frames of a thread less ``<module> (<string>:1)``, by which multiprocessing starts a child.
 
     Of a child that it forks, less those that its parent was in when it did.

@@ -71,6 +71,16 @@ class Pair:
         return p_value([(_counted(worse), _counted(better))])
 
     @property
+    def differing(self) -> str:
+        """How much differs, as a clause; a command line is one setting, in which many words may differ."""
+        if not self.changed:
+            return "nothing that was recorded differs"
+        if self.is_one_thing:
+            return "only one thing differs"
+        several = f"{count(len(self.changed), 'setting')} differ"
+        return several if len(self.changed) > 1 else "several parts of the command line differ"
+
+    @property
     def is_one_thing(self) -> bool:
         """Whether both sides differ in one setting: of a command line in one word, or one option with its value."""
         if len(self.changed) != 1 or not self.changed[0].startswith("command: "):
@@ -203,10 +213,8 @@ def _sure(moved: list[Pair]) -> tuple[str, ...]:
     for pair in moved[:6]:
         text = f"{pair.name}: {each_verdict(pair.before)} {_counts(pair.before)} before, "
         text += f"{each_verdict(pair.after)} {_counts(pair.after)} after"
-        several = f"{count(len(pair.changed), 'setting')} differ{'s' if len(pair.changed) == 1 else ''}"
-        differing = "only one thing differs" if pair.is_one_thing else several
         luck = "" if pair.is_plain else f" (so much comes by chance with probability {pair.by_chance:.2f})"
-        sentences.append(f"{text}{luck}; {differing if pair.changed else 'nothing that was recorded differs'}.")
+        sentences.append(f"{text}{luck}; {pair.differing}.")
     return tuple(sentences)
 
 
@@ -220,7 +228,7 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
             text = f"Run both sides again: {why}."
         return (NextStep(text=text, command=after.argv),)
     if claim == "Reproduced":
-        text = "Change one of the differing settings at a time, to learn which one carries the change."
+        text = "Change one of the differing settings or flags at a time, to learn which one carries the change."
         return (NextStep(text=text),)
     return ()
 

@@ -30,21 +30,24 @@ class Oracle:
     another problem. A cause or place that the evidence did not tell matches any. PASS is always good; SLOW, INFRA and
     everything else is unresolved. Feeding the same verdicts again gives the same answers.
 
-    The place of a crash is the function that raised, or what the program said last; where that function raised with
-    other words and was called by others, it is another failure, as of two that a common helper raises. A hang is looked
-    at from outside, now with native frames and now without, so that it is in another place only when its stack shares
-    no function with the first one's.
+    The place of a failure is the way to it: where other functions of the program's own called the same helper, it is
+    another failure. A crash is another too where another function raised, of whatever code, or where it is known by
+    what the program said last. Where a failure has no such way, or where ``code_varies`` from trial to trial, as along
+    commits, so that callers change their names, a crash that another caller met is another only when its words are
+    others too, and a hang when its stack shares no function with the first one's.
 
     A command line that was refused is no failure of the training: with ``past_refusals`` it never becomes the one being
     sought, unless its kind is named.
     """
 
-    def __init__(self, bad: tuple[Kind, ...] = (), *, past_refusals: bool = False) -> None:
+    def __init__(self, bad: tuple[Kind, ...] = (), *, past_refusals: bool = False, code_varies: bool = False) -> None:
         self._bad = frozenset(bad)
         self._past_refusals = past_refusals
+        self._code_varies = code_varies
         self._kind: Kind | None = None
         self._cause: str | None = None
         self._frames: tuple[str, ...] = ()
+        self._path: tuple[str, ...] = ()
         self._line = self._message = ""
         self._others: list[str] = []
 
@@ -77,6 +80,7 @@ class Oracle:
             self._kind = verdict.kind
             self._cause = self._cause or verdict.cause
             self._frames = self._frames or signature_names(verdict.signature)
+            self._path = self._path or verdict.path
             self._line = self._line or signature_line(verdict.signature)
             self._message = self._message or _message(verdict)
             return Answer.BAD
@@ -109,10 +113,13 @@ class Oracle:
             return line != self._line
         if not frames or not self._frames:
             return False
+        if verdict.kind is Kind.CRASH and frames[0] != self._frames[0]:
+            return True
+        if verdict.path and self._path and not self._code_varies:
+            return _parts(verdict.path, self._path)
         if verdict.kind is Kind.CRASH:
             message = _message(verdict)
-            is_other = bool(message and self._message) and message != self._message
-            return frames[0] != self._frames[0] or (is_other and frames != self._frames)
+            return bool(message and self._message) and message != self._message and frames != self._frames
         return not set(frames) & set(self._frames)
 
     def _description(self, verdict: Verdict) -> str:
@@ -122,7 +129,14 @@ class Oracle:
             return _in_words(verdict)
         if line:
             return f"{verdict}, {line}"
+        if verdict.path and self._path and frames[:1] == self._frames[:1]:
+            return f"{verdict} in {_place(verdict.path, self._path)}"
         return f"{verdict} in {_place(frames, self._frames)}" if frames else str(verdict)
+
+
+def _parts(path: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two ways differ; the frames furthest out may be missing from one of them."""
+    return any(one != another for one, another in zip(path, other, strict=False))
 
 
 def _message(verdict: Verdict) -> str:

@@ -7,7 +7,15 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from harness.classify.signature import FRAMES, fatal_names, signature, stack_names, traceback_names
+from harness.classify.signature import (
+    FRAMES,
+    fatal_names,
+    own_path,
+    signature,
+    stack_names,
+    stack_path,
+    traceback_names,
+)
 from harness.core.evidence import Frame, ThreadStack
 from harness.core.verdict import Kind
 
@@ -105,3 +113,25 @@ def test_a_comprehension_is_part_of_the_function_around_it(stack, depth, kind):
     inside = replace(around, function=f"{around.function}.<locals>.<{kind}comp>")
     older = [*frames[:depth], inside, *frames[depth:]]
     assert text_of(thread(older)) == text_of(thread(frames))
+
+
+@given(depth=st.integers(min_value=1, max_value=900), kind=st.sampled_from(["alone", "with another"]))
+def test_how_deep_a_function_called_itself_does_not_matter_to_the_path(depth, kind):
+    turn = ["walk"] if kind == "alone" else ["visit", "walk"]
+    names = ["wait", *turn * depth, "main"]
+    frames = [Frame(function=name, file="/x/tree.py", line=line) for line, name in enumerate(names)]
+    assert own_path(frames) == tuple(f"tree.{name}" for name in ("wait", *turn, "main"))
+
+
+@given(between=st.lists(names, max_size=8), inside=st.lists(names, max_size=8))
+def test_what_packages_put_between_two_functions_of_the_program_does_not_matter_to_the_path(between, inside):
+    step, main = (Frame(function=name, file="/x/train.py", line=1) for name in ("step", "main"))
+    torch = "/x/lib/python3.11/site-packages/torch/module.py"
+    ours, wrapped = ([Frame(function=name, file=torch, line=1) for name in some] for some in (between, inside))
+    assert stack_path(thread([*wrapped, step, *ours, main])) == ("train.step", "train.main")
+
+
+@given(stack=python_stacks)
+def test_a_program_that_is_an_installed_package_has_a_path_of_its_own(stack):
+    frames = [Frame(function=f, file=f"/v/lib/python3.11/site-packages/p/{m}.py", line=1) for m, f in stack]
+    assert own_path(frames)

@@ -23,7 +23,7 @@ from harness.classify.facts import (
     stopped_by_limit,
     watched_out,
 )
-from harness.classify.signature import stack_names
+from harness.classify.signature import stack_names, stack_path
 from harness.classify.views import (
     absent_and_waiting,
     alike,
@@ -143,6 +143,7 @@ def _hang(
         cites=(*one.ids, cite, "progress"),
         confidence=confidence,
         names=stack_names(threads[-1]),
+        path=stack_path(threads[-1]),
     )
 
 

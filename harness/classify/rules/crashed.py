@@ -12,7 +12,15 @@ from harness.classify.messages import cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
-from harness.classify.signature import error_line, fatal_names, line_names, traceback_names
+from harness.classify.signature import (
+    error_line,
+    fatal_frames,
+    fatal_names,
+    line_names,
+    own_path,
+    raised_in,
+    traceback_names,
+)
 from harness.classify.views import (
     has_failed,
 )
@@ -101,6 +109,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
         confidence=Confidence.PROOF,
         phase=result.phase,
         names=names,
+        path=own_path(raised_in(result.traceback or "")),
     )
 
 
@@ -118,6 +127,7 @@ def _signalled(case: Case, number: int) -> Verdict:
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
         names=names,
+        path=own_path(fatal_frames(log.text) if log else ()),
     )
 
 
@@ -133,7 +143,8 @@ def _of_a_shell(code: int) -> str:
 def _error_status(case: Case, code: int) -> Verdict:
     log = log_with(case, traceback_names) or next((log for log in case.evidence.logs if log.stream == "stderr"), None)
     own = _own_lines(case, before_launcher(log.text)) if log else []
-    names = traceback_names("\n".join(_RANK.sub("", line) for line in own))
+    text = "\n".join(_RANK.sub("", line) for line in own)
+    names = traceback_names(text)
     line = "" if names else error_line(own)
     cause, because = _refusal(case, code, own, line) or _status(case, code, own, log)
     return conclude(
@@ -144,6 +155,7 @@ def _error_status(case: Case, code: int) -> Verdict:
         cites=("exit", "progress", *((log.id,) if log and own else ())),
         confidence=Confidence.PROOF,
         names=names or line_names(line),
+        path=own_path(raised_in(text)),
     )
 
 

@@ -36,7 +36,7 @@ from harness.classify.facts import (
     who_sleeps,
 )
 from harness.classify.rules.desync import desync
-from harness.classify.signature import stack_names
+from harness.classify.signature import stack_names, stack_path
 from harness.classify.views import (
     absent_and_waiting,
     alike,
@@ -493,7 +493,8 @@ def _hang(
 ) -> Verdict:
     """That ``one`` hangs, after the silence of its own rank; all that was seen of it is cited unless said otherwise."""
     own = _case_of(case, one)
-    names = stack_names(one.thread) if one.thread is not None and cause != STOPPED else ()
+    thread = one.thread if cause != STOPPED else None
+    names, path = (stack_names(thread), stack_path(thread)) if thread is not None else ((), ())
     return conclude(
         own,
         Kind.HANG,
@@ -503,6 +504,7 @@ def _hang(
         cites=(*(one.ids if cites is None else cites), "progress"),
         confidence=confidence,
         names=names,
+        path=path,
         phase=phase,
     )
 
@@ -569,7 +571,8 @@ def _gpu_verdict(case: Case, one: Standing) -> Verdict:
         f"in {len(one.samples)} of {len(one.samples)} samples the host waits for its GPU in "
         f"{spell(frame)}, and {'; '.join(map(str, gpus))}: a kernel is there and works on nothing"
     )
-    return _hang(case, one, "gpu-spin", because, confidence=Confidence.MEDIUM, cites=cited([one, *gpus]))
+    verdict = _hang(case, one, "gpu-spin", because, confidence=Confidence.MEDIUM, cites=cited([one, *gpus]))
+    return replace(verdict, path=())  # the host runs ahead of its GPU, and may come to wait for it anywhere
 
 
 # -- what the outside may end

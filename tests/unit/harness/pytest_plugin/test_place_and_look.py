@@ -17,7 +17,7 @@ from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.controller import Controller
-from harness.pytest_plugin.guarded import limits, seconds
+from harness.pytest_plugin.guarded import GuardedTests, limits, seconds
 from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test
 from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, captured, read_notice, tell
 
@@ -222,3 +222,41 @@ os.kill(child, signal.SIGKILL)
 def test_a_forked_child_of_a_worker_does_not_keep_the_pipe_by_which_xdist_hears_of_its_end():
     done = subprocess.run([sys.executable, "-c", FORK], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "the end\n"
+
+
+def session_of(config: Mock, *marks: pytest.Mark | None) -> Mock:
+    """A session whose tests have these marks ``hang_guard``."""
+    items = [Mock(nodeid=f"t.py::test_{i}", config=config) for i in range(len(marks))]
+    for item, mark in zip(items, marks, strict=True):
+        item.get_closest_marker.return_value = mark
+    return Mock(items=items)
+
+
+def guarded_tests(*, hang_guard: bool) -> GuardedTests:
+    config = Mock(workerinput=None)
+    options = {"hang_guard": hang_guard, "hang_guard_after": 3.0, "hang_guard_stall": 5.0, "collectonly": False}
+    config.getoption.side_effect = options.get
+    config.getini.return_value = ""
+    tests = GuardedTests(config)
+    tests._start = Mock()  # pyright: ignore[reportPrivateUsage]
+    return tests
+
+
+def test_options_of_a_guard_that_nobody_asked_for_are_warned_of():
+    tests = guarded_tests(hang_guard=False)
+    tests.pytest_collection_finish(session_of(tests.config, None))
+    warnings = [str(call.args[0]) for call in tests.config.issue_config_time_warning.call_args_list]
+    assert [text.partition(" ")[0] for text in warnings] == ["--hang-guard-after", "--hang-guard-stall"]
+
+
+@pytest.mark.parametrize("mark", [None, pytest.mark.hang_guard(after=2).mark])
+def test_no_option_of_a_guard_is_warned_of_where_it_guards(mark):
+    tests = guarded_tests(hang_guard=mark is None)
+    tests.pytest_collection_finish(session_of(tests.config, mark))
+    assert not tests.config.issue_config_time_warning.called
+
+
+def test_a_wrong_mark_behind_a_guarded_test_ends_the_session_before_its_first_test():
+    tests = guarded_tests(hang_guard=True)
+    with pytest.raises(pytest.UsageError, match=r"test_1: hang_guard\(after=\) takes seconds above 0"):
+        tests.pytest_collection_finish(session_of(tests.config, None, pytest.mark.hang_guard(after=-1).mark))

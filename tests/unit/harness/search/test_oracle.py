@@ -13,7 +13,7 @@ from harness.search.oracle import Oracle, not_followed
 GOOD, BAD, UNRESOLVED = Answer.GOOD, Answer.BAD, Answer.UNRESOLVED
 
 
-def verdict(kind: Kind, cause: str | None = None, *, at: str = "", because: str = "b") -> Verdict:
+def verdict(kind: Kind, cause: str | None = None, *, at: str = "", path: str = "", because: str = "b") -> Verdict:
     signature = f"{kind} {cause}: {at}" if at else None
     return Verdict(
         kind=kind,
@@ -23,6 +23,7 @@ def verdict(kind: Kind, cause: str | None = None, *, at: str = "", because: str 
         cites=("exit",),
         confidence=Confidence.HIGH,
         signature=signature,
+        path=tuple(path.split()),
     )
 
 
@@ -116,7 +117,34 @@ def test_a_common_helper_that_raises_with_other_words_for_another_caller_is_anot
     assert oracle.others == (() if answer is BAD else ("CRASH (RuntimeError) in two.fail < two.g",))
 
 
-def test_a_hang_is_another_only_when_its_stack_has_nothing_in_common():
+@pytest.mark.parametrize("kind", [Kind.HANG, Kind.CRASH])
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("two.fail two.f two.<module>", BAD),
+        ("two.fail two.g two.<module>", UNRESOLVED),
+        ("two.fail two.<module>", UNRESOLVED),
+        ("two.fail two.f", BAD),  # a dump may end before the outermost frames
+        ("", BAD),
+    ],
+)
+def test_a_common_helper_that_fails_for_another_caller_is_another_failure(kind, path, answer):
+    here = verdict(kind, "deadlock", at="threading.wait < two.fail < two.f", path="two.fail two.f two.<module>")
+    there = verdict(kind, "deadlock", at="threading.wait < two.fail < two.g", path=path)
+    oracle = Oracle()
+    assert oracle.answer(here) is BAD
+    assert oracle.answer(there) is answer
+    assert oracle.others == (() if answer is BAD else (f"{kind} (deadlock) in {' < '.join(path.split())}",))
+
+
+def test_along_commits_callers_change_their_names_and_the_failure_is_the_same():
+    old = verdict(Kind.HANG, "deadlock", at="ddp.reduce < train.step", path="ddp.reduce train.step")
+    new = verdict(Kind.HANG, "deadlock", at="ddp.reduce < train.train_step", path="ddp.reduce train.train_step")
+    oracle = Oracle(code_varies=True)
+    assert [oracle.answer(old), oracle.answer(new)] == [BAD, BAD]
+
+
+def test_a_hang_without_a_path_is_another_only_when_its_stack_has_nothing_in_common():
     oracle = Oracle()
     backward = verdict(Kind.HANG, "deadlock", at="lock.acquire < probe.strike < trainer.backward")
     without_native = verdict(Kind.HANG, "deadlock", at="probe.strike < trainer.backward")
