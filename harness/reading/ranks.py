@@ -24,13 +24,13 @@ from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
-from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps
+from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from harness.core.devices import CollectiveState
-    from harness.core.evidence import Evidence, RankFacts
+    from harness.core.evidence import Evidence, RankFacts, ThreadState
 
 
 GLOO = ("gloo_", "pt_gloo")
@@ -459,13 +459,21 @@ def _gives_up(facts: RankFacts) -> tuple[Chance, ...]:
 def _sleeps_alone(one: Standing) -> bool:
     """Whether nothing moved in a process but what carries its messages, which had its turns and brought none.
 
-    Not so where another thread of it runs Python, or one knows a GPU.
+    Not so where another thread of it runs Python that something else than the process itself may let go on, or one
+    knows a GPU.
     """
     if one.motion is None or not one.motion.still or not one.motion.background_woke:
         return False
     if any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads):
         return False
-    return one.runs_python <= {one.decides, *one.background}
+    beside = one.runs_python - {one.decides, *one.background}
+    locked = {thread.tid for thread in one.looks[-1].threads if _waits_for_its_process(thread)}
+    return beside <= locked
+
+
+def _waits_for_its_process(thread: ThreadState) -> bool:
+    wait = wait_of(thread)
+    return thread.state == "S" and thread.timed is False and wait is not None and wait.enders <= {Ender.PROCESS}
 
 
 def _place(meeting: Meeting | None) -> Meeting | None:

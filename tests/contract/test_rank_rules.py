@@ -644,6 +644,19 @@ def test_ranks_that_sleep_in_one_call_may_go_on_where_something_can_still_come(s
     assert classify(seen).kind is Kind.UNRESOLVED
 
 
+COMPRESSES = ThreadStack(
+    tid=950,
+    name="compress",
+    frames=(*COND_WAIT, python("all_reduce", C10D, 3252), python("squeeze", "/src/topk.py", 25)),
+)
+
+
+def test_a_thread_that_waits_for_its_own_process_lets_nobody_go_on():
+    """A hook's thread has died in one rank; that of the other waits for it."""
+    seen = with_thread(with_stack(certain(REDUCES, REDUCES, world=2), COMPRESSES), name="compress")
+    assert told(classify(seen)) == "HANG collective-stuck medium"
+
+
 def test_ranks_that_came_to_one_call_from_two_lines_are_told_with_both():
     other = Seen(REDUCES.until, (*ALL_REDUCE[:-1], python("save", "/src/train.py", 88)))
     verdict = classify(certain(REDUCES, other, world=2))

@@ -897,6 +897,15 @@ def test_a_lock_that_processes_share_is_told_by_its_call_where_the_kernel_says_f
     assert not is_hang(reached(shared, BEYOND, *holder))
 
 
+@pytest.mark.parametrize(("reached", "confidence"), [(under_run, "high"), (under_watch, "medium")])
+def test_of_a_job_that_was_attached_to_somebody_outside_of_its_tree_may_have_a_shared_lock(reached, confidence):
+    """A daemon that it has started and that process 1 has taken over saves a checkpoint, and gives the lock back."""
+    shared = {"wchan": "futex_do_wait", "call": "futex-shared", "holders": (OTHER,), "outside": False}
+    verdict = classify(reached(shared, BEYOND, *LOCKED))
+    assert told(verdict) == f"HANG deadlock {confidence}"
+    assert ("has left its tree" in verdict.because) is (confidence == "medium")
+
+
 def test_a_lock_of_which_nobody_knows_whether_it_has_a_time_limit_is_not_a_certain_hang():
     """``queue.get(timeout=600)``, where another user's processes, or a strict kernel, hide the calls."""
     assert told(classify(under_watch({"timed": None}, BRIEF))) != "HANG native-wait high"

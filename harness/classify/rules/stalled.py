@@ -241,9 +241,17 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
         return None
     if one.meeting is not None and one.meeting.kind == "gpu":
         return _about(case, job, leader, one, _gpu_verdict(case, one), own)
-    verdict = _waiting_verdict(case, one, cause, confidence)
-    verdict = replace(verdict, because=f"{verdict.because}{_met_by_a_thread(one)}")
+    elsewhere = _may_be_held_elsewhere(case, one)
+    verdict = _waiting_verdict(case, one, cause, Confidence.MEDIUM if elsewhere else confidence)
+    verdict = replace(verdict, because=f"{verdict.because}{elsewhere}{_met_by_a_thread(one)}")
     return _about(case, job, leader, one, verdict, own)
+
+
+def _may_be_held_elsewhere(case: Case, one: Standing) -> str:
+    """That somebody outside may have the lock: of a job that was attached to, who has lost his parent is not looked at."""
+    if case.outcome.ending is not Ending.STILL_RUNNING or one.wait is None or one.wait.what != SHARED_LOCK:
+        return ""
+    return "; a process that it started and that has left its tree since, where nobody looked, may have it"
 
 
 def _met_by_a_thread(one: Standing) -> str:
