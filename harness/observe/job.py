@@ -202,6 +202,8 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     member = tree.get(pid)
     if member is None:
         raise NoJobError(f"there is no process {pid}")
+    if member.ended:
+        raise NoJobError(f"process {pid} ({member.command}) has ended; process {member.parent} has not collected it yet")
     if why := _no_job(member):
         raise NoJobError(f"process {pid} ({member.command}) is {why}: name the job itself")
     start = _owner(member, tree)

@@ -248,7 +248,7 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
 
 
 def _may_be_held_elsewhere(case: Case, one: Standing) -> str:
-    """That somebody outside may have the lock: who has lost his parent is not of the tree of a job that was attached to."""
+    """That somebody outside may have the lock: who lost his parent is not of the tree of a job that was attached to."""
     if case.outcome.ending is not Ending.STILL_RUNNING or one.wait is None or one.wait.what != SHARED_LOCK:
         return ""
     return "; a process that it started and that has left its tree since, where nobody looked, may have it"
