@@ -179,9 +179,11 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
         argv = store.run().argv if there else ()
         label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
         is_over = not there and record.verdict.cause != ENDED
-        result(one.watched(record, by_trial, end_it=end_it, where=where, argv=argv, label=label, is_over=is_over))
-        for part in stuck:
-            click.echo(f"A part of it can never go on: {part.because}.")
+        result(
+            one.watched(
+                record, by_trial, end_it=end_it, where=where, argv=argv, label=label, is_over=is_over, stuck=stuck
+            )
+        )
     return evidence
 
 

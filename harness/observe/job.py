@@ -203,7 +203,8 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     if member is None:
         raise NoJobError(f"there is no process {pid}")
     if member.ended:
-        raise NoJobError(f"process {pid} ({member.command}) has ended; process {member.parent} has not collected it yet")
+        why = "has ended; its exit status was not collected yet"
+        raise NoJobError(f"process {pid} ({member.command}) {why}")
     if why := _no_job(member):
         raise NoJobError(f"process {pid} ({member.command}) is {why}: name the job itself")
     start = _owner(member, tree)

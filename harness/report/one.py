@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
+    from harness.core.verdict import Verdict
 
 WIDTH = 80
 FRAMES = 8
@@ -99,17 +100,21 @@ def watched(
     argv: Sequence[str],
     label: str = "report",
     is_over: bool = False,
+    stuck: Sequence[Verdict] = (),
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``.
 
     ``by_key`` has the evidence of every look. ``end_it`` is the command that ends the job, ``argv`` the one that asks
-    again; empty where there is none. ``is_over`` says that the job has ended since its last look.
+    again; empty where there is none. ``is_over`` says that the job has ended since its last look. ``stuck`` are
+    verdicts on processes that hang in a job that may go on.
     """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW):
         head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
     out = [*head, *_indented(OVER if is_over else ""), *_indented(clean(verdict.because))]
+    for part in stuck:
+        out += _indented(clean(f"a part of it can never go on: {part.because}"))
     if evidence is not None:
         out += _evidence_lines(record, evidence)
         if not evidence.stacks:

@@ -129,7 +129,7 @@ def _part(case: Case, job: Job, live: Collection[int]) -> Verdict | None:
     if not parts or not all(moved.polls for moved in others) or not any(moved.switches for moved in others):
         return None
     looks = f"all others have only looked again and again for {case.evidence.silence_s:.0f} s"
-    return replace(parts[0], confidence=Confidence.MEDIUM, because=f"{parts[0].because}; {looks}")
+    return replace(parts[0], confidence=Confidence.MEDIUM, because=f"{silence(case)}; {parts[0].because}; {looks}")
 
 
 def _patience_beside(job: Job, never: Sequence[int]) -> float:
@@ -160,7 +160,11 @@ def stuck_parts(case: Case) -> tuple[Verdict, ...]:
     on by itself is certain all the same.
     """
     job = job_of_case(case)
-    return tuple(_waiting_verdict(case, one, _cause(case, job, one.pid, one), Confidence.HIGH) for one in stuck(job))
+    parts: list[Verdict] = []
+    for one in stuck(job):
+        verdict = _waiting_verdict(case, one, _cause(case, job, one.pid, one), Confidence.HIGH)
+        parts.append(replace(verdict, because=_standstill(case, one)))  # its silence is not the job's
+    return tuple(parts)
 
 
 def stuck(job: Job) -> list[Standing]:

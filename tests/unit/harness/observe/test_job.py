@@ -273,5 +273,5 @@ def test_whoever_asks_is_no_part_of_the_job_nor_what_it_started_nor_the_guard_th
 
 
 def test_a_process_of_which_only_the_exit_status_is_left_has_ended():
-    with pytest.raises(NoJobError, match=r"process 20 \(python\) has ended; process 10 has not collected it yet"):
+    with pytest.raises(NoJobError, match=r"process 20 \(python\) has ended"):
         find_job(20, tree=table(SHELL, member(10, 1), member(20, 10, state="Z")))

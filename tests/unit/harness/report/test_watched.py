@@ -151,3 +151,13 @@ def test_every_process_whose_stack_the_verdict_cites_is_shown_where_it_is(look, 
     page = processes(seen, record)
     assert "process 8 is in evaluate" in page
     assert "process 4100 " in page
+
+
+def test_what_can_never_go_on_in_a_job_that_may_is_told_above_where_it_is(look):
+    run, _, evidence = look((Kind.UNRESOLVED, "moving"))
+    record = run.records[-1]
+    part = dataclasses.replace(record.verdict, because="process 4120 (python): at 6 of 6 looks its only thread sleeps")
+    by_key = {record.trial.key: evidence}
+    shown = one.watched(record, by_key, end_it="", where=Path("x"), argv=["again"], stuck=[part])
+    words = wrap(f"a part of it can never go on: {part.because}", width=80, indent="  ")
+    assert "\n".join(words) in shown.partition("where it is")[0]
