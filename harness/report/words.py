@@ -46,7 +46,7 @@ ENDS = {
 """What a trial of each kind does, to follow ``n_layers=5``."""
 
 
-WHO_MAY_LOOK = "the same user or root may look; in a container add --cap-add SYS_PTRACE"
+WHO_MAY_LOOK = "root may look, and the same user of the same group; in a container add --cap-add SYS_PTRACE"
 """What to do where ptrace was refused."""
 
 MOVING = "moving"

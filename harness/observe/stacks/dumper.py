@@ -332,12 +332,11 @@ def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
 
 
 def why_refused(message: str, *, code: int, proc: Proc) -> str:
-    """A dumper's error message in one line, with the kernel's setting when it was not allowed to look."""
+    """A dumper's error message in one line; the kernel's setting when it was not allowed to look."""
     lines = list(map(str.strip, message.partition("Stack backtrace:")[0].splitlines()))
     text = " / ".join(line for line in lines if line not in ("", "Caused by:")) or "no message"
-    reason = f"exit {code}: {text[:400]}"
     if any(word in text.lower() for word in ("permission", "not permitted", "ptrace")):
         scope = proc.ptrace_scope()
         setting = "no Yama on this kernel" if scope is None else f"kernel.yama.ptrace_scope = {scope}"
-        return f"ptrace refused ({setting}); {reason}"
-    return reason
+        return f"ptrace refused ({setting})"
+    return f"exit {code}: {text[:400]}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ _ALONE = f'<svg style="background:#ffffff;color:{INK}" '
 @contextmanager
 def drawing(height_in: float) -> Generator[tuple[Canvas, Axes]]:
     """A canvas with one pair of axes, in the look of all figures."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not keep its cache is of no interest here
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 

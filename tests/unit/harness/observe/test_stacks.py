@@ -247,15 +247,14 @@ def test_refusal_names_the_kernel_setting(tmp_path, scope, said):
     message = "Permission Denied: Try running again with elevated permissions\n\nStack backtrace:\n 0: x\n"
     reason = why_refused(message, code=1, proc=Proc(str(tmp_path)))
     assert reason.startswith(f"ptrace refused ({said}")
-    assert "Try running again" in reason
-    assert "backtrace" not in reason
+    assert "Try running again" not in reason
 
 
-def test_dumper_that_is_refused_is_a_failure_in_its_own_words(tool, child, tmp_path):
+def test_dumper_that_is_refused_is_a_failure_without_its_advice(tool, child, tmp_path):
     refuses = tool("echo 'Error: Operation not permitted (os error 1)' >&2; exit 1")
     failure = sample(PySpy(tool=refuses), child, tmp_path)
     assert failure.reason.startswith("ptrace refused")
-    assert "Operation not permitted" in failure.reason
+    assert "os error" not in failure.reason
     assert not failure.no_python
 
 
