@@ -31,7 +31,7 @@ from harness.report.stacks import (
 )
 from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
-from harness.report.text import command, count, named_path, seconds, size, wrap
+from harness.report.text import command, count, named_path, ranges, seconds, size, wrap
 from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
 
 if TYPE_CHECKING:
@@ -169,7 +169,15 @@ def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> 
 def _tally(records: Sequence[TrialRecord]) -> list[str]:
     if len(records) < 2:
         return []
-    rows = [f"  run {r.trial.repeat + 1:>3}  {r.verdict!s:<30} {r.outcome.duration_s:7.1f} s" for r in records]
+    alike: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        alike.setdefault(str(record.verdict), []).append(record)
+    rows: list[str] = []
+    for verdict, runs in alike.items():
+        numbers = ranges([record.trial.repeat + 1 for record in runs])
+        took = median(record.outcome.duration_s for record in runs)
+        usual = " in the median" if len(runs) > 1 else ""
+        rows += _indented(f"{verdict}: {count(len(runs), 'run')} ({numbers}), {took:.1f} s{usual}")
     passes, _ = _passes_and_failures(records)
     return ["", f"{passes} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
 
