@@ -44,6 +44,9 @@ SHARED_BY = 2
 LATE_S = 60.0
 """A hang that is told later than this was told late."""
 
+ALONE = 5
+"""Runs without the instrument of a healthy program that crashed below it; if all pass, the crash was the instrument's."""
+
 EXAMPLES = """examples:
   python -m bench.strangers --cases 20 --seed 7 --jobs 2
   python -m bench.strangers --cases 300 --seed 1000 --jobs 2 --json result.json
@@ -247,8 +250,16 @@ def run_case(
     if case.trouble.wordless and case.hangs_without_it and (cause, verdict["rank"]) == ("rank-gone", case.rank):
         score = "right"
     if case.trouble.expect == "PASS" and kind == "CRASH" and outcome["ending"] != "stopped by us":
-        score = "void"  # It did crash, by itself: a fork beside gloo's threads does at times.
+        score = "void" if crashes_alone(case, folder, python, visible=visible) else "wrong"
     return Result(case=case, kind=kind, cause=cause, score=score, told_s=told_s, because=verdict["because"])
+
+
+def crashes_alone(case: Case, folder: Path, python: str, *, visible: str) -> bool:
+    """Whether a healthy program that crashed does so without the instrument, too, as a fork beside gloo's threads does."""
+    for number in range(ALONE):
+        if run_plain(case, folder / f"alone-{number}", python, visible=visible).kind == "CRASH":
+            return True
+    return False
 
 
 def scored(case: Case, kind: str, told_s: float | None, *, began: bool, over: bool) -> str:

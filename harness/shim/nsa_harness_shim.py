@@ -52,6 +52,9 @@ ABOVE = "NSA_HARNESS_PYTHON"
 CHECKED_S = 0.1
 """Seconds after which it is looked again whether a descriptor is still ours: a look takes 6 us."""
 
+RECORDS_S = 30.0
+"""How long an end may wait for torch's flight recorder; beside a program that has ended it takes a few seconds."""
+
 MOST_FILES = 1024
 """The kernel's table of a process's files grows to the highest number in it."""
 
@@ -270,6 +273,7 @@ class Speaker:
             self.finished(self.steps - 1, time.monotonic())
         if not self.raised:  # an exception that ends the program happened where it was, not at its end
             self.say("exit", "begin", step=False)
+        let_the_recorder_end(f"{os.environ.get('TORCH_FR_DUMP_TEMP_FILE', '')}{self.rank}")
 
     def joined(self, rank: int) -> None:
         """This process is ``rank`` of a group: it speaks from now on, for that rank."""
@@ -285,6 +289,24 @@ class Speaker:
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
         self.stepped, self.limits_s = set(), set()
+
+
+def let_the_recorder_end(record: str) -> None:
+    """Wait until torch's flight recorder has written what it was asked for, at most ``RECORDS_S``.
+
+    Its thread runs Python for that, and may import packages for seconds: below an interpreter that ends it crashes.
+    """
+    until = time.monotonic() + RECORDS_S
+    while time.monotonic() < until and changed_at(f"{record}.asked") > changed_at(record):
+        time.sleep(0.05)
+
+
+def changed_at(path: str) -> float:
+    """When a file was last written, by the clock of its file system; 0 for one that is not there."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def high(fd: int) -> int:

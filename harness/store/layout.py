@@ -21,6 +21,7 @@ runs/<id>/
         faulthandler_rank0.txt  stacks that a process wrote itself, asked by a signal
         server_rank0.sock       torch's own server, with several ranks: its flight recorder (worker)
         recorder_rank0 .pipe    the flight recorder of NCCL and the pipe that asks for it (torch)
+        recorder_rank0.asked    since when it has been asked for and may be being written (controller)
         stdout.txt stderr.txt   bounded output (supervisor)
         stdout.tail stderr.tail the end of output beyond the bound (supervisor)
         evidence.json     all that was seen (controller)
@@ -121,6 +122,11 @@ def recorder_pipe(trial_dir: Path, rank: int) -> Path:
     return trial_dir / f"recorder_rank{rank}.pipe"
 
 
+def recorder_asked(trial_dir: Path, rank: int) -> Path:
+    """What is touched before the flight recorder is asked: a rank that ends waits for a record that is not newer."""
+    return trial_dir / f"recorder_rank{rank}.asked"
+
+
 def recorder_socket(trial_dir: Path, rank: int) -> Path:
     """The socket on which torch's own server in a rank answers, also while another thread holds the GIL."""
     return trial_dir / f"server_rank{rank}.sock"
@@ -128,7 +134,8 @@ def recorder_socket(trial_dir: Path, rank: int) -> Path:
 
 def doors(trial_dir: Path) -> list[Path]:
     """Sockets and named pipes of ranks: nothing to keep, and whoever reads a run's files would wait at a pipe."""
-    return [*trial_dir.glob("server_rank*.sock"), *trial_dir.glob("recorder_rank*.pipe")]
+    patterns = ("server_rank*.sock", "recorder_rank*.pipe", "recorder_rank*.asked")
+    return [path for pattern in patterns for path in trial_dir.glob(pattern)]
 
 
 def output(trial_dir: Path, stream: str) -> Path:

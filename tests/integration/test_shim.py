@@ -184,6 +184,27 @@ def test_two_optimizers_of_one_step_count_once(place, program, steps):
     assert [text for text in spoken(place) if text.startswith("step")] == [f"step {n + 1}" for n in range(steps)]
 
 
+RECORDED = """
+import os, threading, time
+record = os.environ["TORCH_FR_DUMP_TEMP_FILE"] + "0"
+def write():
+    time.sleep(0.7)
+    os.write(1, b"written")
+    open(record, "w").close()
+open(record + ".asked", "w").close()
+threading.Thread(target=write, daemon=True).start()
+train(1)
+"""
+
+
+def test_a_rank_ends_after_the_flight_record_that_it_was_asked_for(place):
+    """torch writes it in a thread that runs Python, below which the interpreter ended: a healthy program crashed."""
+    done = run(place, TRAIN + RECORDED, TORCH_FR_DUMP_TEMP_FILE=str(place / "trial" / "recorder_rank"))
+
+    assert (done.returncode, done.stdout) == (0, "written")
+    assert spoken(place)[-1] == "exit begin None"
+
+
 def test_ranks_are_told_apart_by_what_their_launcher_set(place):
     run(place, TRAIN + "train(1)\n", RANK="3", WORLD_SIZE="4")
     run(place, TRAIN + "train(1)\n", SLURM_PROCID="2")

@@ -103,7 +103,7 @@ class FlightRecorder:
                 continue
             try:
                 before = _written_ns(layout.recorder(job.trial_dir, rank))
-                _poke(layout.recorder_pipe(job.trial_dir, rank))
+                _poke(layout.recorder_pipe(job.trial_dir, rank), asked=layout.recorder_asked(job.trial_dir, rank))
             except OSError as error:
                 reasons[rank] += f", and no pipe to ask through ({_short(error)})"
             else:
@@ -181,10 +181,15 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _poke(pipe: Path) -> None:
-    """Write one byte; OSError when nobody reads at the other end."""
+def _poke(pipe: Path, *, asked: Path) -> None:
+    """Write one byte; OSError when nobody reads at the other end.
+
+    torch writes its record in a thread that runs Python, for seconds: one under which the interpreter ends is a crash
+    of the program. Its rank waits for that at its end, as long as ``asked`` is newer than the record.
+    """
     fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        asked.touch()
         os.write(fd, b"1\n")
     finally:
         os.close(fd)

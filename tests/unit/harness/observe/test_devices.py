@@ -360,6 +360,7 @@ def test_without_a_server_nccls_recorder_is_asked_through_its_pipe(tmp_path):
     os.close(reader)
     os.close(writer)
     assert [(s.rank, s.source, len(s.pending)) for s in seen.collectives] == [(0, "pipe", 1)]
+    assert layout.recorder_asked(tmp_path, 0) in layout.doors(tmp_path), "the rank waits for its record at its end"
 
 
 def test_a_rank_without_server_or_pipe_says_both():
