@@ -45,7 +45,7 @@ LATE_S = 60.0
 """A hang that is told later than this was told late."""
 
 ALONE = 5
-"""Runs without the instrument of a healthy program that crashed below it; if all pass, the crash was the instrument's."""
+"""Runs without the instrument of a healthy program that crashed below it; if all pass, the instrument made it crash."""
 
 EXAMPLES = """examples:
   python -m bench.strangers --cases 20 --seed 7 --jobs 2
@@ -255,7 +255,7 @@ def run_case(
 
 
 def crashes_alone(case: Case, folder: Path, python: str, *, visible: str) -> bool:
-    """Whether a healthy program that crashed does so without the instrument, too, as a fork beside gloo's threads does."""
+    """Whether a healthy program crashes without the instrument, too, as a fork beside gloo's threads does at times."""
     for number in range(ALONE):
         if run_plain(case, folder / f"alone-{number}", python, visible=visible).kind == "CRASH":
             return True
