@@ -105,7 +105,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
         happened=(),
-        steps=_steps(moved, claim, after),
+        steps=_steps(moved, claim, after) if moved else _steps_unmoved(changes, report),
         notes=(),
     )
     blocks = (
@@ -125,8 +125,11 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
 
 
 def _unchanged(changes: Counter[str]) -> str:
-    is_nothing_in_common = changes.total() == changes["only before"] + changes["only after"]
-    return "Nothing to compare" if is_nothing_in_common else "Nothing changed"
+    return "Nothing to compare" if _has_nothing_in_common(changes) else "Nothing changed"
+
+
+def _has_nothing_in_common(changes: Counter[str]) -> bool:
+    return changes.total() == changes["only before"] + changes["only after"]
 
 
 def _counted(trials: TrialSet) -> CellCount:
@@ -223,6 +226,13 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
         text = "Change one of the differing settings at a time, to learn which one carries the change."
         return (NextStep(text=text),)
     return ()
+
+
+def _steps_unmoved(changes: Counter[str], report: Report) -> tuple[NextStep, ...]:
+    """Where no verdict changed: what the later run asks for by itself, which may have failed as before."""
+    if _has_nothing_in_common(changes):
+        return (NextStep(text="Name two runs of the same cells."),)
+    return report.summary.steps
 
 
 def _table(cell_pairs: tuple[Pair, ...]) -> str:

@@ -104,8 +104,10 @@ def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decid
 
 def test_the_headline_counts_cells_and_names_no_axis_that_chance_would_implicate_too(mixed):
     told = build(*mixed).summary
-    assert told.verdict == "HANG (deadlock) in one cell of 5, n_layers=12,ckpt=reentrant"
+    assert told.verdict == "2 of 5 cells are not as expected: HANG (deadlock) instead of PASS, SLOW instead of HANG"
     assert told.answer.startswith(
+        "Not as expected: n_layers=12,ckpt=reentrant (HANG (deadlock) instead of PASS); "
+        "n_layers=12,ckpt=reentrant,seq_len=512 (SLOW instead of HANG). "
         "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. SLOW: n_layers=12,ckpt=reentrant,seq_len=512. "
     )
     assert "depends on" not in told.answer
@@ -306,7 +308,7 @@ def test_where_every_cell_ended_as_the_matrix_expects_the_answer_says_so(make_ca
     trials = [({"tied": t, "find_unused": u}, end) for (t, u), end in ends.items()]
     expects = f"expect:\n  - {{when: {{tied: 1, find_unused: 1}}, verdict: {verdict}}}\n"
     told = build(*make_campaign(trials, text=FLAGS + expects)).summary
-    assert ("All of them as the matrix expects." in told.answer) is says
+    assert (told.verdict == "All 4 cells are as expected") is says
 
 
 ALONE = """
