@@ -70,7 +70,7 @@ class UnknownFaultError(UnknownNameError):
 class StoreError(HarnessError):
     """The run directory cannot be read or written."""
 
-    help = "What was written before is safe. Free some space or choose another place with --runs, then --resume."
+    help = "What was written before is safe. Free some space or choose another place; a search goes on with --resume."
 
 
 class NotBegunError(StoreError):
@@ -89,6 +89,12 @@ class NotWritableError(StoreError):
     """A place that may be read and not written to."""
 
     help = "What was written before is safe. Choose a place that you may write to with --runs."
+
+
+class NoPlaceError(StoreError):
+    """Files that are no part of a run, and could not be written where they were to go."""
+
+    help = "Nothing else was to be done. Free some space or name a place that you may write to, and say it again."
 
 
 class NoOutputError(StoreError):
