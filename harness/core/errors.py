@@ -45,6 +45,12 @@ class ResumeError(SpecError):
     help = "Leave it out, or leave --resume out and begin a new run. --max-trials and --budget may be given anew."
 
 
+class SeveralOpenError(SpecError):
+    """A run that is to be gone on with, and that more than one may be."""
+
+    help = "Name the run to go on with: --resume RUN. See them all with: nsa-harness report --list (--runs DIR)"
+
+
 class NoSecretError(SpecError):
     """A secret that a run's trials were given, and that nothing here still has."""
 
