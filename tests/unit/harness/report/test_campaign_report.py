@@ -236,6 +236,24 @@ def test_runs_without_a_common_cell_are_not_compared(make_campaign):
     assert (told.verdict, told.claim) == ("Nothing to compare", "")
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_program_whose_own_files_no_run_records_may_have_changed_in_them(make_campaign, is_ours):
+    before, _ = make_campaign([(BOTH, "hang", 0)])
+    after, after_dir = make_campaign([(BOTH, "pass", 0)])
+    if not is_ours:
+        before, after = _of_another_program(before), _of_another_program(after)
+    report = compare(before, after, after_dir)
+    differs = block(report, "fixed")
+    assert differs.startswith("Code and machine" if is_ours else "Command, nsa-harness and machine are the same.")
+    assert ("Not compared: the program's own files" in differs) is not is_ours
+    assert report.summary.steps[0].text.startswith("See whether the program's own files changed") is not is_ours
+
+
+def _of_another_program(run):
+    records = [dataclasses.replace(r, trial=dataclasses.replace(r.trial, target="command")) for r in run.records]
+    return dataclasses.replace(run, records=tuple(records))
+
+
 @pytest.mark.parametrize(("fails", "claim"), [(1, "Observed"), (5, "Isolated")])
 def test_a_difference_that_may_be_chance_isolates_nothing(make_campaign, fails, claim):
     before, _ = make_campaign([(LONG, "pass", n) for n in range(5)])
