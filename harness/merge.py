@@ -99,7 +99,9 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
     asked: set[Point] = set()
     for shard in shards:
         asked.update(shard.question.cells)
-    cells = _in_order(first.question, asked | _of_lost_shards(shards))
+    lost = _of_lost_shards(shards)
+    absent = [f"shard {name} is missing: nothing is known of its cells" for name in missing(shards)]
+    cells = _in_order(first.question, asked | lost)
     records = _in_one_row(shards, cells)
     whole = first.identity.invocation
     if whole is not None:  # the command of a shard, without what made it one
@@ -120,10 +122,11 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
             for fact in shard.facts():
                 if isinstance(fact, Override):
                     store.add_override(fact)
-        for note in _notes(shards):
+        for note in (*_notes(shards), *([] if lost else absent)):
             store.add_note(note)
         seconds = sum(shard.run().seconds for shard in shards)
-        return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds)
+        # Lost cells that are known can be run by --resume, and then the note on them holds no more.
+        return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds, notes=absent if lost else ())
 
 
 def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
@@ -179,7 +182,6 @@ def _notes(shards: Sequence[History]) -> list[str]:
         machines.add(shard.identity.machine.fingerprint)
         several.update(dict.fromkeys(shard.run().notes))
     notes = list(several)
-    notes += [f"shard {name} is missing: nothing is known of its cells" for name in missing(shards)]
     if len(machines) > 1:
         notes.append(f"its shards ran on {len(machines)} kinds of machines: times are not comparable between them")
     return notes

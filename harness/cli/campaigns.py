@@ -52,12 +52,13 @@ def run_of(
     from harness.cli.taken_up import allowance_of
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe
-    from harness.store.run_store import RunStore, find_run, read_run
+    from harness.store.run_store import RunStore, read_run
+    from harness.store.runs import find_to_resume
     from harness.trees import prove_of_commits
 
     jobs, on = options["jobs"], On.of(options)
     if options["resume"]:
-        run_dir = find_run(settings.runs, options["resume"])
+        run_dir = find_to_resume(settings.runs, options["resume"])
         with RunStore.open(
             run_dir,
             allowance=allowance_of(read_run(run_dir), ctx.meta[INVOCATION], options),

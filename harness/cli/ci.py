@@ -43,6 +43,7 @@ Examples:
 Exit codes:
   0    written
   2    wrong use, an error in a file, or a file there that is not ours
+  6    this folder cannot be written to
 """
 ANNOTATE = """\b
 Examples:
@@ -74,7 +75,7 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
     """
     from harness.core.errors import SpecError
     from harness.spec.matrix import load_matrix
-    from harness.store.files import write_atomic
+    from harness.store.files import outside_of_runs, write_atomic
 
     for path in files:  # what is wrong in a file is better said now
         load_matrix(path)
@@ -97,8 +98,8 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
         if not force and path.exists() and path.read_text(encoding="utf-8") != text:
             raise SpecError(f"{path} is there and is not what would be written; look at it, then use --force")
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
+        with outside_of_runs(path):
+            write_atomic(path, text)
         click.echo(str(path))
 
 

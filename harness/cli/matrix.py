@@ -130,14 +130,14 @@ def copy(folder: Path) -> None:
     A file that is there already stays as it is.
     """
     from harness.spec.schema import shipped
-    from harness.store.files import write_atomic
+    from harness.store.files import outside_of_runs, write_atomic
 
-    folder.mkdir(parents=True, exist_ok=True)
     for source in (*shipped("*.yaml"), *shipped("matrix.schema.json")):
         place = folder / source.name
         exists = place.exists()
         if not exists:
-            write_atomic(place, source.read_text(encoding="utf-8"))
+            with outside_of_runs(place):
+                write_atomic(place, source.read_text(encoding="utf-8"))
         click.echo(f"{place}{' is there already: kept' if exists else ''}")
 
 

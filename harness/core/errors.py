@@ -45,6 +45,12 @@ class ResumeError(SpecError):
     help = "Leave it out, or leave --resume out and begin a new run. --max-trials and --budget may be given anew."
 
 
+class SeveralOpenError(SpecError):
+    """A run that is to be gone on with, and that more than one may be."""
+
+    help = "Name the run to go on with: --resume RUN. See them all with: nsa-harness report --list (--runs DIR)"
+
+
 class NoSecretError(SpecError):
     """A secret that a run's trials were given, and that nothing here still has."""
 
@@ -70,7 +76,7 @@ class UnknownFaultError(UnknownNameError):
 class StoreError(HarnessError):
     """The run directory cannot be read or written."""
 
-    help = "What was written before is safe. Free some space or choose another place with --runs, then --resume."
+    help = "What was written before is safe. Free some space or choose another place; a search goes on with --resume."
 
 
 class NotBegunError(StoreError):
@@ -89,6 +95,12 @@ class NotWritableError(StoreError):
     """A place that may be read and not written to."""
 
     help = "What was written before is safe. Choose a place that you may write to with --runs."
+
+
+class NoPlaceError(StoreError):
+    """Files that are no part of a run, and could not be written where they were to go."""
+
+    help = "Nothing else was to be done. Free some space or name a place that you may write to, and say it again."
 
 
 class NoOutputError(StoreError):

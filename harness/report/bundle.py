@@ -29,7 +29,7 @@ from harness.report.text import size
 from harness.store import journal, layout
 from harness.store.archive import packed, unpacked
 from harness.store.cases import without_places
-from harness.store.files import checksum, read_text, write_atomic, write_failed
+from harness.store.files import checksum, outside_of_runs, read_text, write_atomic
 from harness.store.history import History
 from harness.store.run_store import read_run
 
@@ -87,14 +87,12 @@ def bundle(run_dir: Path, folder: Path, *, hider: Hider) -> WrittenBundle:
         evidence = unpacked(staged)
     texts = pages(evidence)
     _replace_nothing_else(folder, texts, before=before)
-    try:
+    with outside_of_runs(folder):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = _half_written(folder)
         temporary.write_bytes(archive)
         temporary.replace(layout.archive(folder))
-    except OSError as error:
-        raise write_failed(folder, error, safe="the run was not touched") from error
-    return _written(folder, evidence, texts)
+        return _written(folder, evidence, texts)
 
 
 def write_pages(folder: Path) -> WrittenBundle:
@@ -107,7 +105,8 @@ def write_pages(folder: Path) -> WrittenBundle:
     evidence = unpacked(folder)
     texts = pages(evidence)
     _replace_nothing_else(folder, texts, before=evidence)
-    return _written(folder, evidence, texts)
+    with outside_of_runs(folder):
+        return _written(folder, evidence, texts)
 
 
 def _half_written(folder: Path) -> Path:

@@ -14,10 +14,14 @@ TOO_STRONG = re.compile(
     r"(?P<word>confirm(?:ed|s|ation|ing)?|definitive(?:ly)?|prove[dns]?|proving"
     r"|root[ -]causes?|culprits?|(?:is|are) (?:not )?caused by"
     r"|fundamental(?:ly)?|undoubted(?:ly)?|certainly|obviously|guarantee[ds]?"
-    r"|validat(?:es|ion of) our|exactly as predicted|will always|only viable|only working)\b",
+    r"|validat(?:es|ion of) our|exactly as predicted|will always|only viable|only working"
+    r"|(?:will never|never|cannot|can't) (?:hang|crash|fail|deadlock|stall)(?:s|es)?(?: again)?)\b",
     re.IGNORECASE,
 )
-"""Words that a report of trials cannot earn: they name a cause, or leave no room for another explanation."""
+"""Words that a report of trials cannot earn: they name a cause, or leave no room for another explanation.
+
+That something never hangs is one; that it never hung is what was seen.
+"""
 
 UNTESTED = re.compile(
     r"needs? (?:a )?(?:re-?test|retesting)|not (?:yet )?(?:tested|tried|reached|measured|collected|run\b)|untested"

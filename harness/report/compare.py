@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.point import Value
-    from harness.core.record import Run
+    from harness.core.record import Run, TrialRecord
 
 Key = tuple[tuple[str, "Value"], ...]
+
+NOT_COMPARED = "Not compared: the program's own files, which no run records; they may be the reason."
+"""Of a program that is not ours and not of a commit."""
 
 TWICE = 2
 """Trials that a side of a pair needs before its change counts as reproduced."""
@@ -115,7 +118,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
         happened=(),
-        steps=_steps(moved, claim, after),
+        steps=(*_own_files(moved), *_steps(moved, claim, after)) if moved else _steps_unmoved(changes, report),
         notes=(),
     )
     blocks = (
@@ -135,8 +138,11 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
 
 
 def _unchanged(changes: Counter[str]) -> str:
-    is_nothing_in_common = changes.total() == changes["only before"] + changes["only after"]
-    return "Nothing to compare" if is_nothing_in_common else "Nothing changed"
+    return "Nothing to compare" if _has_nothing_in_common(changes) else "Nothing changed"
+
+
+def _has_nothing_in_common(changes: Counter[str]) -> bool:
+    return changes.total() == changes["only before"] + changes["only after"]
 
 
 def _counted(trials: TrialSet) -> CellCount:
@@ -233,6 +239,29 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
     return ()
 
 
+def _own_files(moved: list[Pair]) -> tuple[NextStep, ...]:
+    """To look at what no run records, where nothing that was recorded differs in some pair."""
+    if not any(_is_of_unknown_files(pair) for pair in moved):
+        return ()
+    return (NextStep(text="See whether the program's own files changed between the runs: they are not recorded."),)
+
+
+def _is_of_unknown_files(pair: Pair) -> bool:
+    return not pair.changed and not all(map(_has_recorded_code, (*pair.before.records, *pair.after.records)))
+
+
+def _has_recorded_code(record: TrialRecord) -> bool:
+    """Whether it is known which code ran: of our own trainer it is, of another program only at a commit."""
+    return record.trial.target == "nsa" or record.trial.commit is not None
+
+
+def _steps_unmoved(changes: Counter[str], report: Report) -> tuple[NextStep, ...]:
+    """Where no verdict changed: what the later run asks for by itself, which may have failed as before."""
+    if _has_nothing_in_common(changes):
+        return (NextStep(text="Name two runs of the same cells."),)
+    return report.summary.steps
+
+
 def _table(cell_pairs: tuple[Pair, ...]) -> str:
     order = {"broken": 0, "other failure": 1, "fixed": 2, "inconclusive": 3}
     rows: list[tuple[str, ...]] = []
@@ -261,9 +290,10 @@ def _pairs(moved: list[Pair]) -> str:
 
 def _else(before: Run, after: Run) -> str:
     commands = [" ".join(_words_of(run)) for run in (before, after)]
+    is_known = all(map(_has_recorded_code, (*before.records, *after.records)))
     rows = [
         ("command", *(code(text) if text else "-" for text in commands)),
-        ("code", code(before.code), code(after.code)),
+        ("code" if is_known else "nsa-harness", code(before.code), code(after.code)),
         ("machine", md(before.machine.cpu), md(after.machine.cpu)),
         ("GPU", md(listed(before.machine.gpus)) or "none", md(listed(after.machine.gpus)) or "none"),
         ("torch", md(before.machine.torch), md(after.machine.torch)),
@@ -271,9 +301,9 @@ def _else(before: Run, after: Run) -> str:
         ("kernel", md(before.machine.kernel), md(after.machine.kernel)),
     ]
     differing = [row for row in rows if row[1] != row[2]]
-    if not differing:
-        return "Code and machine are the same."
-    return table(("", "before", "after"), differing)
+    same = "Code and machine are the same." if is_known else "Command, nsa-harness and machine are the same."
+    text = table(("", "before", "after"), differing) if differing else same
+    return text if is_known else f"{text}\n\n{NOT_COMPARED}"
 
 
 def _runs(before: Run, after: Run) -> str:

@@ -106,9 +106,34 @@ class Findings:
         return tuple(replace(result, name=space.name_of(result.cell)) for result in self.answer.cells)
 
     @cached_property
+    def expects(self) -> bool:
+        """Whether its matrix says what cells end in, which the report then holds against what they ended in."""
+        return self.run.spec.task is Task.CELLS and bool(self.run.spec.matrix.expect) and bool(self.results)
+
+    @cached_property
+    def surprises(self) -> tuple[CellResult, ...]:
+        """The cells that ended otherwise than a matrix that says so expects; of any other matrix none."""
+        return self.results_that_are(CellStatus.UNEXPECTED) if self.expects else ()
+
+    @cached_property
+    def foreseen(self) -> Set[Point]:
+        """The cells that ended as a matrix that says so expects, with a failure or without one."""
+        results = self.results_that_are(CellStatus.EXPECTED) if self.expects else ()
+        return frozenset(result.cell for result in results)
+
+    @cached_property
+    def unforeseen(self) -> tuple[Numbered, ...]:
+        """The trials that ask for something: all but those of cells that ended as expected."""
+        return tuple(trial for trial in self.trials if trial.cell not in self.foreseen)
+
+    @cached_property
     def subject(self) -> TrialRecord | None:
-        """The trial to tell about: see :func:`to_tell_of`."""
-        return to_tell_of(self.run.records, answered=self.answered)
+        """The trial to tell about: see :func:`to_tell_of`; where cells ended otherwise than expected, one of those."""
+        trials = self.trials
+        if self.surprises:
+            cells = {result.cell for result in self.surprises}
+            trials = tuple(trial for trial in self.trials if trial.cell in cells)
+        return to_tell_of([trial.record for trial in trials], answered=self.answered)
 
     @cached_property
     def subject_evidence(self) -> tuple[TrialRecord, Evidence] | None:
@@ -235,7 +260,7 @@ class Findings:
         """Trials of one cell that ended alike and did not pass, the one to speak of first.
 
         Along an axis that is the failure sought, at the first failing value; over cells it is the group of the trial
-        that is told of, then the failure sought, then the gravest.
+        that is told of, then what no matrix expected, then the failure sought, then the gravest.
         """
         alike: dict[tuple[Value, str, bool], list[Numbered]] = {}
         for trial in self.searched if self.is_line else self.trials:
@@ -250,7 +275,8 @@ class Findings:
         if self.is_line:
             return int(not group.is_bad), place_on(self.run.axis, group.value)
         is_subject = self.subject_number in group.numbers
-        return int(not is_subject), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
+        is_foreseen = group.first.cell in self.foreseen
+        return int(not is_subject), int(is_foreseen), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)
 
     @cached_property
     def group_words(self) -> tuple[str, ...]:

@@ -20,8 +20,12 @@ _BARE = frozenset({int, float, bool, type(None)})
 _SHORTEST = 4  # shorter names occur inside ordinary words
 HIDDEN = "(hidden)"
 
+_SYMBOL_VERSION = r"[A-Za-z][\w-]*(?:\.so)?(?:\.\d+)+(?![\w-]|\.\w)"
+"""``GLIBC_2.2.5`` or ``libcudart.so.12``, which a linker sets behind the name of a symbol: no host ends in a number."""
+
 _AT_HOST = re.compile(
-    r"(?<![\w.+-])[A-Za-z_][\w.+-]*@(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w-]*(?:\.[\w-]+)+)(?![\w-]*\()"
+    rf"(?<![\w.+-])[A-Za-z_][\w.+-]*@(?!{_SYMBOL_VERSION})"
+    r"(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w-]*(?:\.[\w-]+)+)(?![\w-]*\()"
 )
 """``user@host`` and addresses of e-mail."""
 

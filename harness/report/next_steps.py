@@ -17,11 +17,14 @@ from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
 from harness.report.asked import instead_of_slow
+from harness.report.expected import expected
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
 from harness.report.words import at, beyond, per_step
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
@@ -50,13 +53,14 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         return (go_on(findings),)
     if findings.is_line:
         return next_along(findings, place=place)
-    instead = instead_of_slow(findings)  # it was seen to pass, and costs nothing more
+    subject = _unforeseen_subject(findings)
     steps = [
         _put_right(findings),
-        None if findings.subject is None else give_input(findings.subject),
+        None if subject is None else give_input(subject),
         _other_corner(findings),
         _look_closer(findings, place),
-        NextStep(text=instead) if instead else None,
+        _mended(findings),
+        _pass_instead(findings),
         _slow(findings),
         _undecided(findings),
         _search(findings),
@@ -318,8 +322,14 @@ def _unresolved(findings: Findings) -> NextStep | None:
     return None
 
 
-def _look_closer(findings: Findings, place: str) -> NextStep | None:
+def _unforeseen_subject(findings: Findings) -> TrialRecord | None:
+    """The trial to look at; None where a matrix expects that its cell ends so, which asks for nothing."""
     subject = findings.subject
+    return None if subject is None or subject.trial.point in findings.foreseen else subject
+
+
+def _look_closer(findings: Findings, place: str) -> NextStep | None:
+    subject = _unforeseen_subject(findings)
     if subject is None or subject.verdict.kind not in FAILURES:
         return None
     return _look_at(subject.verdict, place, evidence=f"trial {findings.subject_number}")
@@ -337,9 +347,30 @@ def _look_at(verdict: Verdict, place: str, *, evidence: str) -> NextStep:
     return NextStep(text=f"Look at {where} (Evidence, {evidence}).")
 
 
+def _mended(findings: Findings) -> NextStep | None:
+    """What to do where every trial of a cell passed that was expected to fail, and must."""
+    for result in findings.surprises:
+        if result.count.good and not result.count.bad:
+            text = f"{result.name} passes, {expected(result)} was expected: if that is mended, take it out of"
+            return NextStep(text=f"{text} {findings.run.spec.file or 'the matrix'}.")
+    return None
+
+
+def _pass_instead(findings: Findings) -> NextStep | None:
+    """What was seen to pass in place of what is slow, and so costs nothing more."""
+    instead = instead_of_slow(findings) if _slow_trials(findings) else ""
+    return NextStep(text=instead) if instead else None
+
+
+def _slow_trials(findings: Findings) -> TrialSet:
+    """Those that ran out of time, and were not expected to."""
+    return TrialSet(trials=tuple(trial for trial in findings.unforeseen if trial.verdict.kind is Kind.SLOW))
+
+
 def _slow(findings: Findings) -> NextStep | None:
     """As much time as was seen to be enough; else twice what is predicted, or four times the longest limit."""
-    if not findings.slow or findings.is_watched:
+    slow = _slow_trials(findings)
+    if not slow or findings.is_watched:
         return None
     lasted_s: list[float] = []
     for pairs in findings.pairs:
@@ -348,7 +379,7 @@ def _slow(findings: Findings) -> NextStep | None:
     if lasted_s:
         allowance = f"the {seconds(max(lasted_s))} that it was seen to need"
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
-    limit_s = max(TrialSet(trials=findings.slow).slow_limits_s)
+    limit_s = max(slow.slow_limits_s)
     predicted_s = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
     enough = seconds(math.ceil(max(2 * predicted_s, 4 * limit_s) / 10) * 10)
     return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
@@ -387,19 +418,33 @@ def _undecided(findings: Findings) -> NextStep | None:
 def _search(findings: Findings) -> NextStep | None:
     """A search for the settings that a failure needs, where minimal pairs do not tell them yet."""
     run = findings.run
-    if run.spec.task is not Task.CELLS or not findings.kinds & FAILURES or not run.spec.file:
+    if run.spec.task is not Task.CELLS or not _unforeseen_kinds(findings) & FAILURES or not run.spec.file:
         return None
     if findings.axes_with(AxisFinding.IMPLICATED):
         return None
     text = "Find the settings that the failure needs, step by step from the passing side."
-    return NextStep(text=text, command=Invocation(verb=("minimise",), operands=(run.spec.file,)).argv)
+    options = _failing_cell(findings)
+    return NextStep(text=text, command=Invocation(verb=("minimise",), operands=(run.spec.file,), options=options).argv)
+
+
+def _failing_cell(findings: Findings) -> tuple[tuple[str, str], ...]:
+    """The option that names the cell to begin from: the matrix's own may end as expected. Else it need not be named."""
+    subject = _unforeseen_subject(findings)
+    if not findings.expects or subject is None or subject.trial.point == findings.run.spec.matrix.space.good:
+        return ()
+    return (("--bad-cell", findings.name_of(subject.trial.point)),)
+
+
+def _unforeseen_kinds(findings: Findings) -> Set[Kind]:
+    """Every kind of verdict that was reached in cells that did not end as expected."""
+    return TrialSet(trials=findings.unforeseen).kinds
 
 
 def _run_again(findings: Findings) -> NextStep | None:
     run = findings.run
     once = 0
     for result in findings.results:
-        once += result.count.bad == 1 and not result.count.good
+        once += result.count.bad == 1 and not result.count.good and result.cell not in findings.foreseen
     if not once or run.spec.task is not Task.CELLS:
         return None
     passes = str(max(2, run.spec.passes + 1))
@@ -408,8 +453,9 @@ def _run_again(findings: Findings) -> NextStep | None:
 
 def _rare(findings: Findings) -> NextStep | None:
     """More passes, where nothing failed and few were asked for."""
-    good = min((result.count.good for result in findings.results), default=0)
-    if findings.kinds & FAILURES or good < 1 or findings.run.spec.task is not Task.CELLS:
+    asked = [result for result in findings.results if not (result.count.bad and result.cell in findings.foreseen)]
+    good = min((result.count.good for result in asked), default=0)
+    if _unforeseen_kinds(findings) & FAILURES or good < 1 or findings.run.spec.task is not Task.CELLS:
         return None
     percent = math.ceil(100 * (1 - 0.05 ** (1 / good)))
     text = f"Repeat: {count(good, 'pass')} of a cell can miss a failure in up to {percent} % of runs (95 %)."

@@ -6,16 +6,17 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
-from harness.core.campaign import CellStatus, Task
+from harness.core.campaign import Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
+from harness.report.expected import ending, names_by_expectation, verdict_by_expectation
 from harness.report.findings import FAILED, cells_of
 from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, to_look_at
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
-from harness.report.where import names_of, where
+from harness.report.where import where
 from harness.report.words import (
     ENDS,
     LINEAR_R_SQUARED,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import AxisFit, CellResult, FailureTable
     from harness.core.point import Point
     from harness.report.findings import Findings
-    from harness.report.tried import Group, TrialSet
+    from harness.report.tried import Group
 
 
 def summarise(findings: Findings) -> Summary:
@@ -117,6 +118,8 @@ def _verdict(findings: Findings) -> tuple[str, str]:
     """A few words, and the tone to set them in."""
     if not findings.trials:
         return (f"No answer ({findings.run.ended})", "unsure")
+    if findings.expects:
+        return verdict_by_expectation(findings)
     if findings.failed:
         return (_failures(findings), "bad")
     if watched := _watched(findings):
@@ -182,7 +185,7 @@ def _over_cells(findings: Findings) -> str:
     decided = " ".join(one.because for one in answers(findings) if one.says)
     axes = "".join(map(_of_table, findings.answer.failures))
     rest = f"{_cells(findings)}{axes or _alike(findings)}{_growth(findings)}".strip()
-    return " ".join(filter(None, (decided, why_slow(findings), rest)))
+    return " ".join(filter(None, (decided, names_by_expectation(findings), why_slow(findings), rest)))
 
 
 def _watched(findings: Findings) -> str:
@@ -214,32 +217,13 @@ def _cells(findings: Findings) -> str:
     not_run = findings.not_run
     words: dict[str, int] = {}
     for trials in total.values():
-        ending = _ending(trials)
-        words[ending] = words.get(ending, 0) + 1
+        word = ending(trials)
+        words[word] = words.get(word, 0) + 1
     if set(words) == {"PASS"} and not not_run:
         return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
     words |= {"not started": len(not_run)} if not_run else {}
     split = how_many(sorted(words.items(), key=lambda item: -item[1]))
-    return f"{count(len(total) + len(not_run), 'cell')}: {split}.{_surprises(findings)}{_out_of_time(findings)}"
-
-
-def _ending(trials: TrialSet) -> str:
-    """What the trials of a cell ended in: ``PASS``, or ``CRASH in some trials, PASS in others``."""
-    failures = [word for word in trials.words if word != Kind.PASS]
-    if not failures or len(failures) == len(trials.words):
-        return listed(trials.words)
-    return f"{listed(failures)} in some trials, {Kind.PASS} in others"
-
-
-def _surprises(findings: Findings) -> str:
-    """What ended otherwise than expected, unless that failed or was slow, which is said anyway; or that nothing did."""
-    expects_failures = any(result.expected != "PASS" for result in findings.results)
-    if expects_failures and len(findings.results_that_are(CellStatus.EXPECTED)) == len(findings.results):
-        return " All of them as the matrix expects."
-    headline_cells = set(cells_of((*findings.failed, *findings.slow)))
-    unexpected = findings.results_that_are(CellStatus.UNEXPECTED)
-    surprises = [result.cell for result in unexpected if result.cell not in headline_cells]
-    return f" Not as expected: {names_of(findings, surprises, most=MOST_NAMED)}." if surprises else ""
+    return f"{count(len(total) + len(not_run), 'cell')}: {split}.{_out_of_time(findings)}"
 
 
 def _out_of_time(findings: Findings) -> str:
@@ -421,7 +405,8 @@ def _failed_cells(findings: Findings, failed: Sequence[CellResult]) -> list[str]
     by_words: dict[tuple[str, str], list[str]] = {}
     for result in sorted(failed, key=place):
         ended = listed(dict(result.seen))
-        by_words.setdefault((ended, str(result.count)), []).append(result.name)
+        often = f"{result.count}{', as expected' if result.cell in findings.foreseen else ''}"
+        by_words.setdefault((ended, often), []).append(result.name)
     sentences: list[str] = []
     for (ended, often), names in islice(by_words.items(), MOST_WAYS):
         sentences.append(_failed(ended, often, names))

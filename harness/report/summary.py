@@ -36,6 +36,9 @@ COMPARISON = "comparison"
 
 NOTHING_BEHIND = "nothing left behind"
 
+SURPRISES = 3
+"""Cells that passed where a failure was expected of which the first screen tells."""
+
 STEPS = 2
 """Next steps that stand on the first screen of a page; the page and the JSON have them all."""
 
@@ -114,11 +117,18 @@ def steps_of(findings: Findings) -> tuple[NextStep, ...]:
 
 
 def happened(findings: Findings, group: Group | None) -> tuple[str, ...]:
-    """What the first trial of ``group`` ended in and why, and where; that all passed; nothing before a trial."""
+    """What the first trial of ``group`` ended in and why, and where; that all passed; nothing before a trial.
+
+    Of cells that passed where a failure was expected, and nothing else that was not, what they were to end in.
+    """
+    if findings.surprises and findings.subject is None:
+        return tuple(f"At {result.name}: {result.because}." for result in findings.surprises[:SURPRISES])
     if group:
         place = at(findings, group.value) if findings.is_line else group.value
-        trial = "Trial" if findings.is_single and not findings.is_line else f"At {place}, trial"
-        return (f"{trial} {group.first.number}: {group.first.verdict.because.rstrip('.')}.",)
+        trial = "trial" if findings.is_single and not findings.is_line else f"at {place}, trial"
+        begins = f"as expected, {trial}" if group.first.cell in findings.foreseen else trial
+        text = f"{begins} {group.first.number}: {group.first.verdict.because.rstrip('.')}."
+        return (text[0].upper() + text[1:],)
     if findings.trials:
         return (f"Every trial passed: {_checked(findings)}.",)
     return ()

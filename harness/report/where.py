@@ -7,7 +7,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from harness.core.point import AxisType, assignment, word_of
-from harness.report.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -83,8 +82,3 @@ def _shared(findings: Findings, inside: Sequence[Point]) -> Iterator[_Trait]:
 
 def _has_all(cell: Point, traits: Iterable[_Trait]) -> bool:
     return all(trait.axis.index(cell.get(trait.axis.name)) in trait.places for trait in traits)
-
-
-def names_of(findings: Findings, cells: Sequence[Point], *, most: int = 2) -> str:
-    """The names of ``cells``, or how many there are."""
-    return " and ".join(map(findings.name_of, cells)) if len(cells) <= most else count(len(cells), "cell")

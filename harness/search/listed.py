@@ -62,14 +62,23 @@ class Listed:
             (self._fail_s if answer is Answer.BAD else self._pass_s).append(seconds)
 
     def estimate(self) -> PlanEstimate:
-        """What is left if all pass, and if all fail."""
-        remaining = sum(1 for _ in self._open())
-        low, high = remaining * _mean(self._pass_s, FIRST_PASS_S), remaining * _mean(self._fail_s, FIRST_FAIL_S)
-        text, is_measured = f"{_count(remaining, 'trial')} of {_count(len(self.cells), 'cell')}", bool(self._pass_s)
+        """What is left if all pass, and if each fails as slowly as the slowest so far.
+
+        Failures that were over sooner than a pass say little of what a hang costs, which has to be watched.
+        """
+        remaining, is_measured = sum(1 for _ in self._open()), bool(self._pass_s)
+        pass_s, slowest_s = _mean(self._pass_s, FIRST_PASS_S), max(self._fail_s, default=0.0)
+        is_slow = slowest_s > pass_s
+        low = remaining * pass_s
+        high = remaining * (slowest_s if is_slow else max(pass_s, FIRST_FAIL_S))
+        text = f"{_count(remaining, 'trial')} of {_count(len(self.cells), 'cell')}"
         text += f", {low:.0f} s if the rest pass" if is_measured else f"; {NOT_MEASURED}"
-        text += f", {max(low, high):.0f} s if they fail" if is_measured and self._fail_s else ""
+        if is_measured and is_slow:
+            text += f", {high:.0f} s if each fails like the slowest so far"
+        elif is_measured and self._fail_s:
+            text += f"; failures so far took {slowest_s:.1f} s at most, less than a pass"
         return PlanEstimate(
-            trials=remaining, hangs=0, seconds_low=low, seconds_high=max(low, high), text=text, is_measured=is_measured
+            trials=remaining, hangs=0, seconds_low=low, seconds_high=high, text=text, is_measured=is_measured
         )
 
     def conclude(self, answer: CampaignAnswer) -> CampaignAnswer:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.errors import DamagedError, FailingDiskError, JournalError, NoRunError, NotWritableError, StoreError
+from harness.core.errors import (
+    DamagedError,
+    FailingDiskError,
+    JournalError,
+    NoPlaceError,
+    NoRunError,
+    NotWritableError,
+    StoreError,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 
@@ -92,6 +101,21 @@ def write_atomic(path: Path, text: str) -> None:
             temporary.unlink()
         safe = "the file as it was before is unchanged" if path.exists() else "no other file was touched"
         raise write_failed(path, error, safe=safe) from error
+
+
+@contextmanager
+def outside_of_runs(place: Path) -> Generator[None]:
+    """Around the writing of files that are no part of a run: what fails there calls for another place, not a run's.
+
+    Raises:
+        NoPlaceError: they could not be written at ``place``.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NoPlaceError(str(write_failed(place, error, safe="no run was touched"))) from error
+    except StoreError as error:
+        raise NoPlaceError(str(error)) from error
 
 
 def link_files(source: Path, folder: Path) -> None:

@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 
 
 def problems(run_dir: Path) -> list[str]:
-    """Everything that is wrong, a line each; empty when all is as it was written. Changes nothing."""
+    """Everything that is wrong, a line each; empty when all is as it was written. Changes nothing.
+
+    Raises:
+        NewerError: a newer version wrote it, so that nothing is known of what it should be.
+        StoreError: it cannot be read.
+    """
     path = layout.journal(run_dir)
-    lines = [f"{path}:{line.number}: {line.damage}" for line in journal.scan(journal.content_of(path)) if line.damage]
+    content = journal.content_of(path)
+    journal.refuse_newer(path, content)
+    lines = [f"{path}:{line.number}: {line.damage}" for line in journal.scan(content) if line.damage]
     if lines:
         return lines
     try:
@@ -45,12 +52,14 @@ def salvage(run_dir: Path, *, clock: Clock, accept: bool) -> tuple[int, int, str
 
     Raises:
         RunBusyError: a controller works in it.
+        NewerError: a newer version wrote it; it is left alone.
         StoreError: it cannot be read or written.
     """
     path = layout.journal(run_dir)
     lock = hold(run_dir)
     try:
         content = journal.content_of(path)
+        journal.refuse_newer(path, content)
         standing: list[journal.Line] = []
         dropped = 0
         for line in journal.scan(content):

@@ -76,6 +76,7 @@ def read(path: Path) -> tuple[tuple[Line, ...], Torn | None]:
         if line.is_torn:
             return tuple(lines), Torn(line.number, line.offset, len(content) - line.offset, line.damage)
         if line.damage:
+            refuse_newer(path, content)
             raise DamagedError(f"{path}:{line.number}: {line.damage}")
         lines.append(event_of(path, line))
     return tuple(lines), None
@@ -144,6 +145,31 @@ def scan(content: bytes) -> Iterator[ScannedLine]:
         yield ScannedLine(number=index, offset=at, parsed=parsed, damage=damage, is_whole=is_whole or not damage)
 
 
+def refuse_newer(path: Path, content: bytes) -> None:
+    """NewerError for a journal that a newer version wrote: one of its whole lines says so, or every line does.
+
+    A single line that says so and is not as it was written is damage; all of them are a journal that is not ours.
+    """
+    schemas: list[object] = []
+    for line in scan(content):
+        if line.parsed is not None:
+            schema = line.parsed.get("schema")
+            schemas.append(schema)
+            if line.is_whole and _is_newer(schema):
+                raise _newer(path, line.number, schema)
+    if schemas and all(map(_is_newer, schemas)):
+        raise _newer(path, 1, schemas[0])
+
+
+def _is_newer(schema: object) -> bool:
+    return isinstance(schema, int) and schema > SCHEMA
+
+
+def _newer(path: Path, number: int, schema: object) -> NewerError:
+    what = f"schema {schema!r}, but this version reads up to {SCHEMA}"
+    return NewerError(f"{path}:{number}: written by a newer version: {what}. It is left as it is.")
+
+
 SEAL_BYTES = 26
 """How long the end of a line is that proves it."""
 
@@ -183,8 +209,10 @@ def event_of(path: Path, line: ScannedLine) -> Line:
     number, parsed = line.number, line.parsed or {}
     schema, event, wall = parsed.get("schema"), parsed.get("event"), parsed.get("wall")
     data = parsed.get("data")
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise NewerError(f"{path}:{number}: schema {schema!r}, but this version reads up to {SCHEMA}")
+    if _is_newer(schema):
+        raise _newer(path, number, schema)
+    if not isinstance(schema, int):
+        raise JournalError(f"{path}:{number}: an event needs a whole number 'schema', not {schema!r}")
     if event not in EVENTS:
         hint = suggestion(str(event), EVENTS)
         raise JournalError(f"{path}:{number}: unknown event {event!r}{hint}")

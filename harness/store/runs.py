@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.errors import DamagedError, NoRunError, StoreError
+from harness.core.errors import DamagedError, NoRunError, SeveralOpenError, StoreError
 from harness.store import layout
 from harness.store.archive import unpacked
 from harness.store.history import History
-from harness.store.shelf import list_runs
+from harness.store.shelf import NOT_FINISHED, list_runs
 
 if TYPE_CHECKING:
     from harness.core.record import Run
@@ -39,6 +39,26 @@ def find_latest(runs_dir: Path) -> Path:
     if runs:
         raise DamagedError(f"none of the {len(runs)} runs in {runs_dir} can be read: {problems[0]}")
     raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
+
+
+def find_to_resume(runs_dir: Path, name: str) -> Path:
+    """The run called ``name``, as :func:`find_run` has it; the last one only where no older one may be meant.
+
+    Raises:
+        SeveralOpenError: the last run is asked for, and an older one that asks the same was never ended.
+        NoRunError: there is none.
+    """
+    run_dir = find_run(runs_dir, name)
+    if name == "latest":
+        rows = {row.directory: row for row in list_runs(runs_dir)}
+        last = rows.pop(run_dir)
+        for row in rows.values():
+            if row.ended == NOT_FINISHED and row.question == last.question:
+                raise SeveralOpenError(
+                    f"the last run in {runs_dir} is {run_dir.name} ({last.ended}); {row.directory.name} is older, asks "
+                    "the same and never ended: it was killed, or is still at work"
+                )
+    return run_dir
 
 
 def find_run(runs_dir: Path, name: str | None) -> Path:

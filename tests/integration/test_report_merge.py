@@ -131,6 +131,18 @@ def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(projec
     assert not (project / "merged").exists() or not list((project / "merged").iterdir())
 
 
+def test_the_note_on_a_missing_shard_is_gone_once_its_cells_were_run(project):
+    cut(ran(project / "whole"), project / "shards", shard=1, of=2)
+    nsa_harness("report", "merge", "shards", "--runs", "merged")
+    run_dir = next((project / "merged").iterdir())
+    assert "shard 2/2 is missing" in " ".join(History.read(run_dir).run().answer.notes)
+
+    resumed = nsa_harness("matrix", "run", "--resume", run_dir)
+
+    assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in resumed.output
+    assert "is missing" not in (run_dir / "report.md").read_text()
+
+
 def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its_name(project):
     whole = ran(project / "whole")
     for shard in (1, 2):

@@ -35,7 +35,7 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
     Only a path or a single word of a command can be wider than ``width``: neither can be broken and still be used.
     """
     summary, findings = report.summary, report.findings
-    is_enough = summary.begins_with_verdict or summary.tone == "good"
+    is_enough = summary.begins_with_verdict or (summary.tone == "good" and not findings.expects)
     lines = wrap(clean(summary.answer if is_enough else f"{summary.verdict}. {summary.answer}"), width=width)
     for sentence in _sentences(findings, summary):
         lines += wrap(clean(sentence), width=width, indent="  ")

@@ -104,8 +104,10 @@ def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decid
 
 def test_the_headline_counts_cells_and_names_no_axis_that_chance_would_implicate_too(mixed):
     told = build(*mixed).summary
-    assert told.verdict == "HANG (deadlock) in one cell of 5, n_layers=12,ckpt=reentrant"
+    assert told.verdict == "2 of 5 cells are not as expected: HANG (deadlock) instead of PASS, SLOW instead of HANG"
     assert told.answer.startswith(
+        "Not as expected: n_layers=12,ckpt=reentrant (HANG (deadlock) instead of PASS); "
+        "n_layers=12,ckpt=reentrant,seq_len=512 (SLOW instead of HANG). "
         "5 cells: 3 PASS, 1 HANG (deadlock), 1 SLOW. SLOW: n_layers=12,ckpt=reentrant,seq_len=512. "
     )
     assert "depends on" not in told.answer
@@ -234,6 +236,24 @@ def test_runs_without_a_common_cell_are_not_compared(make_campaign):
     assert (told.verdict, told.claim) == ("Nothing to compare", "")
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_program_whose_own_files_no_run_records_may_have_changed_in_them(make_campaign, is_ours):
+    before, _ = make_campaign([(BOTH, "hang", 0)])
+    after, after_dir = make_campaign([(BOTH, "pass", 0)])
+    if not is_ours:
+        before, after = _of_another_program(before), _of_another_program(after)
+    report = compare(before, after, after_dir)
+    differs = block(report, "fixed")
+    assert differs.startswith("Code and machine" if is_ours else "Command, nsa-harness and machine are the same.")
+    assert ("Not compared: the program's own files" in differs) is not is_ours
+    assert report.summary.steps[0].text.startswith("See whether the program's own files changed") is not is_ours
+
+
+def _of_another_program(run):
+    records = [dataclasses.replace(r, trial=dataclasses.replace(r.trial, target="command")) for r in run.records]
+    return dataclasses.replace(run, records=tuple(records))
+
+
 @pytest.mark.parametrize(("fails", "claim"), [(1, "Observed"), (5, "Isolated")])
 def test_a_difference_that_may_be_chance_isolates_nothing(make_campaign, fails, claim):
     before, _ = make_campaign([(LONG, "pass", n) for n in range(5)])
@@ -306,7 +326,7 @@ def test_where_every_cell_ended_as_the_matrix_expects_the_answer_says_so(make_ca
     trials = [({"tied": t, "find_unused": u}, end) for (t, u), end in ends.items()]
     expects = f"expect:\n  - {{when: {{tied: 1, find_unused: 1}}, verdict: {verdict}}}\n"
     told = build(*make_campaign(trials, text=FLAGS + expects)).summary
-    assert ("All of them as the matrix expects." in told.answer) is says
+    assert (told.verdict == "All 4 cells are as expected") is says
 
 
 ALONE = """

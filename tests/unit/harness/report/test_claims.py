@@ -74,6 +74,7 @@ def test_a_claim_is_shown_beside_what_the_same_text_says_was_not_tested():
         "no more than this was observed; reproduced 2 of 2",
         "```text\nroot cause: confirmed\n```",
         "the log says `root cause confirmed`",
+        "combinations that failed and never passed; it never hung in 29 trials",
     ],
 )
 def test_what_may_be_said_is_left_alone(text):
@@ -82,6 +83,11 @@ def test_what_may_be_said_is_left_alone(text):
 
 def test_that_something_is_not_the_cause_is_a_claim_too():
     assert len(lint("The network is not the root cause.")) == 1
+
+
+@pytest.mark.parametrize("text", ["With the patch it never hangs.", "It cannot crash.", "It will never fail again."])
+def test_that_something_never_happens_is_more_than_trials_show(text):
+    assert len(lint(text)) == 1
 
 
 def test_where_a_link_leads_is_no_claim_but_its_words_are():

@@ -255,9 +255,18 @@ def test_hiding_leaves_versions_and_decorators_alone():
     innocent = (
         *("torch 2.13.0.1", "nvidia-cublas 12.4.5.8", "@pytest.fixture", "127.0.0.1:29500", "a@b", "KEY=x"),
         *("tokens: 123456", "token=1000000", "tokenizer=byte-level", "--token-dim 64", "a basic attention"),
+        *("[C] __pthread_mutex_lock@GLIBC_2.2.5 (./nptl/pthread_mutex_lock.c:93)", "exp@@GLIBC_2.29"),
+        *("_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.30", "__cxa_throw@CXXABI_1.3"),
+        *("std::mutex::lock@GLIBCXX_3.4.30.", "_Unwind_Resume@GCC_3.0", "cudaLaunchKernel@libcudart.so.12"),
     )
     for text in innocent:
         assert hider.text(text) == text
+
+
+def test_an_address_is_hidden_also_where_its_host_holds_a_number():
+    hider = Hider()
+    for address in ("ada@node7.lab.org", "ada@10.2.2.5", "ada_l@gpu-2.cluster4", "ada@corp.example.com.1"):
+        assert "ada" not in hider.text(f"by {address} today"), address
 
 
 def test_a_template_of_ones_own_has_the_same_variables(drawn, tmp_path):

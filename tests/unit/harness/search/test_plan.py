@@ -61,3 +61,23 @@ def test_a_log_has_the_plan_twice_before_the_first_trial_and_when_its_seconds_ar
     screen.planned(search.estimate())
     plans = out.getvalue().splitlines()
     assert [bool(SECONDS.search(line)) for line in plans] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("failures_s", "ends", "least_high_s"),
+    [
+        ((0.1, 0.2), "2 s if the rest pass; failures so far took 0.2 s at most, less than a pass", 30.0),
+        ((0.1, 8.0), "2 s if the rest pass, 16 s if each fails like the slowest so far", 16.0),
+    ],
+)
+def test_what_the_rest_costs_if_it_fails_is_by_the_slowest_failure_and_not_by_quick_crashes(
+    failures_s, ends, least_high_s
+):
+    cells = [SPACE.good.with_value("a0", a).with_value("a1", b) for a in (0, 1, 2) for b in (0, 1)][:5]
+    search = Listed(cells, passes=1)
+    search.tell(cell=cells[0], answer=Answer.GOOD, seconds=1.0)
+    for cell, seconds in zip(cells[1:], failures_s, strict=False):
+        search.tell(cell=cell, answer=Answer.BAD, seconds=seconds)
+    estimate = search.estimate()
+    assert estimate.text == f"2 trials of 5 cells, {ends}"
+    assert (estimate.seconds_low, estimate.seconds_high) == (2.0, least_high_s)

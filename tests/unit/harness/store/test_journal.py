@@ -97,7 +97,7 @@ def test_corruption_in_the_middle_is_refused_with_file_and_line(three, clock):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 99}, r"journal\.jsonl:3: schema 99"),
+        ({"schema": 99}, r"journal\.jsonl:3: written by a newer version: schema 99"),
         ({"event": "recrod"}, r"journal\.jsonl:3: unknown event 'recrod'; did you mean 'record'"),
         ({"data": 3}, r"journal\.jsonl:3: an event needs"),
         ({"data": {}}, r"journal\.jsonl:3: record event: lacks 'record'"),
@@ -119,12 +119,39 @@ def test_a_journal_of_a_newer_version_is_left_alone_and_nobody_is_told_to_begin_
     said = {key: value for key, value in json.loads(last).items() if key not in ("seq", "sum")}
     path.write_bytes(b"".join(lines) + journal.sealed({**said, "schema": 2}, number=3, before=None))
     before = path.read_bytes()
-    for use in (lambda: read_run(three), lambda: RunStore.open(three, clock=clock)):
-        with pytest.raises(NewerError) as told:
+    _is_left_alone(three, clock)
+    assert path.read_bytes() == before
+
+
+def test_a_journal_every_line_of_which_names_a_newer_version_is_left_alone_also_where_no_checksum_holds(three, clock):
+    path = layout.journal(three)
+    path.write_bytes(path.read_bytes().replace(b'"schema":1', b'"schema":99'))
+    before = path.read_bytes()
+    _is_left_alone(three, clock)
+    assert path.read_bytes() == before
+    assert [file.name for file in three.glob("journal*")] == ["journal.jsonl"]
+
+
+def test_one_line_that_names_a_newer_version_and_is_not_as_it_was_written_is_damage(three, clock):
+    path = layout.journal(three)
+    path.write_bytes(path.read_bytes().replace(b'"schema":1', b'"schema":9', 1))
+    assert len(fsck.problems(three)) == 1
+    assert fsck.salvage(three, clock=clock, accept=False)[1] == 1
+
+
+def _is_left_alone(run_dir, clock):
+    uses = (
+        lambda: read_run(run_dir),
+        lambda: RunStore.open(run_dir, clock=clock),
+        lambda: fsck.problems(run_dir),
+        lambda: fsck.salvage(run_dir, clock=clock, accept=False),
+        lambda: fsck.salvage(run_dir, clock=clock, accept=True),
+    )
+    for use in uses:
+        with pytest.raises(NewerError, match="written by a newer version") as told:
             use()
         assert "newer" in told.value.help
         assert "afresh" not in told.value.help
-    assert path.read_bytes() == before
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_loses_only_that_event(create, make_record, monkeypatch):

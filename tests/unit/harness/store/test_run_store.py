@@ -10,12 +10,13 @@ import pytest
 
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer
-from harness.core.errors import JournalError, RunBusyError, SpecError, StoreError
+from harness.core.errors import JournalError, RunBusyError, SeveralOpenError, SpecError, StoreError
 from harness.core.evidence import Evidence, LogTail
 from harness.core.point import Point
 from harness.core.ports import CellRequest
 from harness.store import layout
 from harness.store.run_store import RunStore, find_latest, read_evidence, read_run
+from harness.store.runs import find_to_resume
 from harness.store.shelf import list_runs
 
 
@@ -174,6 +175,32 @@ def test_the_latest_run_is_found_and_unreadable_ones_are_listed_with_the_reason(
     problems = {summary.directory: summary.problem for summary in list_runs(tmp_path / "runs")}
     assert problems[second.run_dir] == ""
     assert "spec.json: not JSON" in problems[first_dir]
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_an_unfinished_older_run_of_the_same_question_must_be_named_to_be_gone_on_with(create, clock, has_ended):
+    with create() as older:
+        pass
+    clock.sleep(60)
+    with create() as last:
+        if has_ended:
+            last.add_end(why="answered", seconds=1.0)
+    runs = last.run_dir.parent
+    with pytest.raises(SeveralOpenError, match=rf"{older.run_dir.name} is older, asks the same and never ended"):
+        find_to_resume(runs, "latest")
+    assert find_to_resume(runs, older.run_dir.name) == older.run_dir
+    assert find_to_resume(runs, str(last.run_dir)) == last.run_dir
+
+
+def test_the_last_run_is_gone_on_with_where_older_ones_have_ended_or_ask_something_else(create, clock, spec):
+    with create() as older:
+        older.add_end(why="interrupted", seconds=1.0)
+    with create(spec=dataclasses.replace(spec, question="Another one?")):
+        pass
+    clock.sleep(60)
+    with create() as last:
+        pass
+    assert find_to_resume(last.run_dir.parent, "latest") == last.run_dir
 
 
 def test_no_run_at_all_says_how_to_begin_one(tmp_path):

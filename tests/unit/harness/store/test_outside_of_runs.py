@@ -1,0 +1,45 @@
+"""What cannot be written and is no part of a run calls for another place; nothing is told of runs or of --resume."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli.main import main
+from harness.core.errors import NoPlaceError, StoreError
+from harness.store.files import outside_of_runs, write_atomic
+
+
+def test_a_full_disk_and_a_folder_that_is_none_end_in_the_same_error(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(NoPlaceError, match="Not a directory"), outside_of_runs(tmp_path):
+        (tmp_path / "file" / "below").mkdir()
+    monkeypatch.setattr(os, "fsync", _is_full)
+    full = r"No space left on device \(.* free there\)"
+    with pytest.raises(NoPlaceError, match=full) as error, outside_of_runs(tmp_path):
+        write_atomic(tmp_path / "report.md", "text")
+    assert "--" not in error.value.help
+
+
+def test_an_error_of_a_run_names_resume_for_searches_alone():
+    assert StoreError.help.endswith("; a search goes on with --resume.")
+
+
+@pytest.mark.parametrize("argv", [("ci", "init", "one.yaml"), ("matrix", "copy", "file/below")])
+def test_a_command_that_writes_files_says_which_one_could_not_be_and_leads_to_no_run(argv, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.yaml").write_text("version: 1\nname: one\naxes:\n  n_layers: {type: ordered, values: [1, 2]}\n")
+    for name in ("file", ".github"):
+        (tmp_path / name).touch()
+    done = CliRunner().invoke(main, list(argv), prog_name="nsa-harness")
+    assert done.exit_code == 6
+    assert done.stderr.startswith("nsa-harness: cannot write ")
+    assert "name a place that you may write to" in " ".join(done.stderr.split())
+    assert "--" not in done.stderr
+
+
+def _is_full(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
