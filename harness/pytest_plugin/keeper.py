@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _session_folder: Path | None = None
 """In the process that runs a kept session: the folder of the session. None in all others."""
 
+_began_at: Any = None
+"""When the session of this process began, as pytest keeps it: its later processes count from there."""
+
 _has_begun = False
 """Whether the session of this process has begun."""
 
@@ -76,9 +79,12 @@ def _is_of_xdist() -> bool:
 
 def keep() -> None:
     """Come back in a process that is to run the session; this one ends as that one does, or as the last after it."""
+    from _pytest.timing import Instant
+
     from harness.launch.prctl import die_with_parent
 
-    global _session_folder
+    global _session_folder, _began_at
+    _began_at = Instant()
     folder, keeper = Path(tempfile.mkdtemp(prefix="nsa-hang-guard-")), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     while True:
@@ -211,6 +217,7 @@ class EarlierReports:
         """Each of them must be found again, or a test that ends its process would be run again and again."""
         import pytest
 
+        _count_from_the_first_process(self.config)
         lost = sorted(self.reports.keys() - {item.nodeid for item in session.items})
         if lost:
             pytest.exit(f"hang guard: {lost[0]} was run and is not found again; later tests were not run", returncode=1)
@@ -225,3 +232,13 @@ class EarlierReports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+
+def _count_from_the_first_process(config: pytest.Config) -> None:
+    """The seconds that pytest and JUnit tell of the session are those of all of its processes."""
+    from _pytest.junitxml import xml_key
+
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    for teller, name in ((reporter, "_session_start"), (config.stash.get(xml_key, None), "suite_start")):
+        if hasattr(teller, name):
+            setattr(teller, name, _began_at)

@@ -18,6 +18,7 @@ import json
 import linecache
 import signal
 import sys
+import tempfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -264,19 +265,22 @@ class SessionLook:
             hangs = self.watch(alone)[2].cause != "moving"
         return outcome, evidence, verdict, hangs
 
-    def keep(self, outcome: Outcome, evidence: Evidence, verdict: Verdict, *, again: Sequence[str]) -> Path:
-        """The run with the report of a hang; the report's path."""
+    def keep(self, outcome: Outcome, evidence: Evidence, verdict: Verdict, *, runs: Path, again: Sequence[str]) -> Path:
+        """The run in ``runs`` with the report of a hang; the report's path.
+
+        Raises:
+            HarnessError: it cannot be written there.
+        """
         from harness.conduct import Conducted
         from harness.core.campaign import CampaignAnswer
         from harness.core.verdict import Answer
         from harness.report.write import write
-        from harness.settings import Settings
         from harness.solo import foreign_question
         from harness.store import layout
         from harness.store.run_store import RunStore
 
         with RunStore.create(
-            Settings.read().runs,
+            runs,
             spec=foreign_question(name="pytest", question=f"Does the test {self.state.nodeid} hang?"),
             machine=self.machine,
             code=self.code,
@@ -407,6 +411,24 @@ def main(arguments: Sequence[str]) -> None:
     sys.stdout.write(json.dumps(answer))
 
 
+def reported(keep: Callable[[Path], Path]) -> str:
+    """Where the report of a hang is, elsewhere where the folder of runs cannot be written to, or why there is none.
+
+    The hang is told in any case: a test that nobody ends takes all the time that its job has.
+    """
+    from harness.settings import Settings
+
+    runs = Settings.read().runs
+    try:
+        return str(keep(runs))
+    except HarnessError as error:
+        why = str(error).partition(". Safe: ")[0]
+    try:
+        return f"{keep(Path(tempfile.mkdtemp(prefix='nsa-harness-')))} (not in {runs}: {why})"
+    except (HarnessError, OSError):
+        return f"none could be written: {why}"
+
+
 def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int, seq: int) -> dict[str, object]:
     state = file.read()
     if state.seq != seq:
@@ -418,7 +440,7 @@ def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int,
     if not hangs:
         kind = "" if verdict.kind is Kind.UNRESOLVED else f"{verdict} ({verdict.confidence} confidence): "
         return {"hang": False, "why": f"{kind}{verdict.because}", "soon": look.has_others}
-    report = look.keep(outcome, evidence, verdict, again=settings["again"])
+    report = reported(lambda runs: look.keep(outcome, evidence, verdict, runs=runs, again=settings["again"]))
     seconds = look.clock.now() - state.began_s
     message = text(state, verdict, evidence, seconds=seconds, report=report)
     stopped = verdict.cause == STOPPED

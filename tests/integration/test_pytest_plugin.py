@@ -240,6 +240,8 @@ class Session:
         file = folder / "junit.xml"  # missing where the whole session was ended
         cases = ET.parse(file).getroot().iter("testcase") if file.exists() else ()
         self.cases = {case.get("name"): case for case in cases}
+        suite = ET.parse(file).getroot().find("testsuite") if file.exists() else None
+        self.suite_s = 0.0 if suite is None else float(suite.get("time", "0"))
 
     def failure(self, test: str) -> str:
         """The failure text of ``test`` in JUnit; empty when it passed."""
@@ -344,6 +346,7 @@ def test_a_limit_that_python_does_not_hear_of_is_enforced_and_a_thread_left_behi
     (error,) = session.cases["test_leaves"].iter("error")
     assert "the session hangs at its end, for a thread that test_it.py::test_leaves left" in error.text
     assert "1 failed, 1 passed, 1 error" in session.out
+    assert session.suite_s > sum(float(case.get("time", "0")) for case in session.cases.values())  # of two processes
     assert session.code == 1
 
 

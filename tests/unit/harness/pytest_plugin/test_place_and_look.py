@@ -12,13 +12,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from harness.core.errors import HarnessError
 from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.controller import Controller
 from harness.pytest_plugin.guarded import GuardedTests, limits, seconds
-from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test
+from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test, reported
 from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, captured, read_notice, tell
 
 ROOT = Path(__file__).parents[4]
@@ -260,3 +261,23 @@ def test_a_wrong_mark_behind_a_guarded_test_ends_the_session_before_its_first_te
     tests = guarded_tests(hang_guard=True)
     with pytest.raises(pytest.UsageError, match=r"test_1: hang_guard\(after=\) takes seconds above 0"):
         tests.pytest_collection_finish(session_of(tests.config, None, pytest.mark.hang_guard(after=-1).mark))
+
+
+def test_a_hang_whose_report_cannot_be_written_there_is_told_with_one_elsewhere(tmp_path, monkeypatch):
+    """The test was never ended, and nothing was said until somebody interrupted the session."""
+    monkeypatch.setenv("NSA_HARNESS_RUNS", str(tmp_path / "full"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def keep(runs: Path) -> Path:
+        if runs.name == "full":
+            raise HarnessError("cannot write full: no space. Safe: nothing was begun.")
+        return runs / "report.md"
+
+    def refuse(runs: Path) -> Path:
+        raise HarnessError("cannot write it: no space. Safe: nothing was begun.")
+
+    report, _, why = reported(keep).partition(" (")
+    assert Path(report).name == "report.md"
+    assert Path(report).is_relative_to(tmp_path)
+    assert why == f"not in {tmp_path / 'full'}: cannot write full: no space)"
+    assert reported(refuse) == "none could be written: cannot write it: no space"
