@@ -97,6 +97,12 @@ def surroundings() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(os.environ.items()))
 
 
+def columns_asked_for() -> int | None:
+    """How wide a line may be by COLUMNS, which speaks also where there is no terminal; None where it says nothing."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
 def identities() -> tuple[str, ...]:
     """Names that must not reach a report: this host, this user, the home directory, and those in the environment."""
     import getpass

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from harness.cli.foreign import INVOCATION
 from harness.cli.wiring import new_run
 from harness.clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import click
 
     from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
@@ -40,7 +40,10 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
         print_plan(settings, question(settings))
         return
     run = run_of(ctx, settings, options, question)
-    result(form(run, Path(run.directory), "json") if options["as_json"] else summary_text(run))
+    if options["as_json"]:
+        click.echo(form(run, Path(run.directory), "json"))  # as it is: a line that is broken is no JSON
+    else:
+        result(summary_text(run))
     ctx.exit(of_search(Findings(run=run)))
 
 

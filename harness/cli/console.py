@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import click
 
-from harness.cli.fitting import fitting
+from harness.cli.fitting import for_reading
 from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
 from harness.report.text import count, named_path
@@ -297,9 +297,9 @@ def _columns() -> int:
 def result(text: str) -> None:
     """A result on standard output, in the theme where a person looks at it."""
     if not has_colours(sys.stdout):
-        print(fitting(text, to=sys.stdout))
+        print(for_reading(text, to=sys.stdout))
         return
-    print(themed(cleaned(fitting(text, to=sys.stdout))), file=uncleaned(sys.stdout), flush=True)
+    print(themed(cleaned(for_reading(text, to=sys.stdout))), file=uncleaned(sys.stdout), flush=True)
 
 
 def progress(*, now: Callable[[], float], after_s: float = 2.0) -> Callable[[str], None]:

@@ -30,6 +30,16 @@ def fitting(text: str, *, to: TextIO) -> str:
     return "\n".join(_broken(line, columns) for line in text.split("\n"))
 
 
+def for_reading(text: str, *, to: TextIO) -> str:
+    """The same for what a person reads, and nobody searches line by line: also elsewhere, where COLUMNS is set."""
+    from harness.settings import columns_asked_for
+
+    columns = columns_asked_for()
+    if columns is None or to.isatty():
+        return fitting(text, to=to)
+    return "\n".join(_broken(line, columns) for line in text.split("\n"))
+
+
 def in_one_line(text: str, *, to: TextIO) -> str:
     """``text``, a line, as whole words that fit where ``to`` is a terminal, and `` ..`` for the others."""
     if not to.isatty() or "\n" not in _broken(text, _columns()):

@@ -171,3 +171,17 @@ def test_a_long_line_breaks_between_words_and_a_long_cell_after_a_comma(terminal
 
 def test_a_line_that_goes_into_a_file_is_not_broken():
     assert fitting("a word " * 40, to=io.StringIO()) == "a word " * 40
+
+
+@pytest.mark.parametrize(("columns", "longest"), [("40", 40), ("", 110), ("wide", 110), ("0", 110), ("200", 110)])
+def test_what_a_person_reads_is_as_wide_as_columns_says_also_where_it_is_no_terminal(
+    columns, longest, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", columns)
+    text = " ".join(["ten chars."] * 10) + "\n  a line of its own"
+    result(text)
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= longest
+    assert shown[-1] == "  a line of its own"
+    assert " ".join(" ".join(shown).split()) == " ".join(text.split())
+    assert (len(shown) > 2) is (longest == 40)
