@@ -66,7 +66,7 @@ class GuardedTests:
             return
         looks_s = (self._limits(item)[0] for item in session.items)
         if any(looks_s if self.worker else list(looks_s)):  # of all: a wrong one ends the session here
-            self._start()
+            self._start(session)
         elif session.items and not self.worker:
             self._say_what_is_idle()
 
@@ -78,7 +78,7 @@ class GuardedTests:
                 text = f"{option} does nothing here: no test is guarded without --hang-guard or the mark hang_guard"
                 self.config.issue_config_time_warning(pytest.PytestConfigWarning(text), stacklevel=2)
 
-    def _start(self) -> None:
+    def _start(self, session: pytest.Session) -> None:
         shared = self.worker.get("nsa_hang_guard") if self.worker else self.session_folder
         self.folder = Path(shared or tempfile.mkdtemp(prefix="nsa-hang-guard-"))
         if self.worker:
@@ -100,6 +100,7 @@ class GuardedTests:
                 earlier = keeper.EarlierReports(self.config, reports)
                 self.earlier = set(earlier.reports)
                 self.config.pluginmanager.register(earlier, "hang-guard-earlier")
+                earlier.begin(session)
             self.reports = (self.session_folder / f"{self.name}.reports").open("a")
         # Of a worker, standard output is xdist's own channel; where the session is kept, others speak.
         out = subprocess.DEVNULL if self.worker or self.session_folder else None

@@ -213,8 +213,11 @@ class EarlierReports:
                 of_test[:] = [other for other in of_test if other.get("when") != "teardown"]
             of_test.append(report)
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Each of them must be found again, or a test that ends its process would be run again and again."""
+    def begin(self, session: pytest.Session) -> None:
+        """Each of them must be found again, or a test that ends its process would be run again and again.
+
+        No hook: who is registered while the tests that were found are told of is not called any more.
+        """
         import pytest
 
         _count_from_the_first_process(self.config)

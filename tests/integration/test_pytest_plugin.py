@@ -91,6 +91,24 @@ def test_call():
     re.fullmatch("(a?){60}a{60}", "a" * 59 + "b")  # of test_call
 """
 
+RENAMED = """
+import ctypes, os, pytest
+
+def names():
+    began_before = os.path.exists("begun")
+    open("begun", "w").close()
+    return ["second" if began_before else "first"]
+
+@pytest.mark.parametrize("name", names())
+def test_renamed(name):
+    pass
+
+def test_mutex():
+    mutex = ctypes.create_string_buffer(64)
+    ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+    ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+"""
+
 OUTRUN = """
 import ctypes, threading, pytest
 
@@ -291,6 +309,7 @@ def sessions(tmp_path_factory):
         "alone": (HUNG, *guard),
         "lost": (LOST, *guard),
         "outrun": (OUTRUN, *guard),
+        "renamed": (RENAMED, *guard),
         "marked": ("import pytest\npytestmark = pytest.mark.hang_guard(after=2)\n" + HELD,),
         "workers": (LOCK + HELD, *guard, "-n2", "--max-worker-restart=1"),
         "beside": (BESIDE, *guard, "--timeout=100", "-ofaulthandler_timeout=100"),
@@ -347,6 +366,14 @@ def test_a_limit_that_python_does_not_hear_of_is_enforced_and_a_thread_left_behi
     assert "the session hangs at its end, for a thread that test_it.py::test_leaves left" in error.text
     assert "1 failed, 1 passed, 1 error" in session.out
     assert session.suite_s > sum(float(case.get("time", "0")) for case in session.cases.values())  # of two processes
+    assert session.code == 1
+
+
+@pytest.mark.slow
+def test_a_session_ends_where_a_test_that_was_run_is_not_found_again(sessions):
+    """It would be run again and again, with the one that ends its process."""
+    session = sessions["renamed"]
+    assert "test_it.py::test_renamed[first] was run and is not found again; later tests were not run" in session.out
     assert session.code == 1
 
 
