@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 START = Path(__file__).with_name("start.py")
@@ -47,9 +48,14 @@ def _watch(pid: int, runs: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
+@cache
+def _spare_folder() -> str:
+    return tempfile.mkdtemp(prefix="nsa-harness-")
+
+
 def _elsewhere(pid: int, why: str, told: set[str]) -> subprocess.CompletedProcess[str]:
     """The same look with its report in a temporary folder, where it could not be written to the folder of runs."""
-    runs = tempfile.mkdtemp(prefix="nsa-harness-")
+    runs = _spare_folder()
     done = _watch(pid, runs)
     follows = f"reports are kept in {runs}" if done.stdout else "nobody can look at this block"
     if why not in told and not select.select([0], [], [], 0.0)[0]:  # the block is not over

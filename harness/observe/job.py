@@ -40,6 +40,9 @@ _STARTER = re.compile(r"^-?(ba|da|z|k|mk|a|fi|c|tc)?sh$|^busybox$|^(tini|dumb-in
 
 _OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
 _SPAWNED = re.compile(r"multiprocessing\.spawn")
+_FORKED = 0x40
+"""The kernel's flag (``PF_FORKNOEXEC``) of a process that was forked and has begun no program of its own."""
+
 _FILES = Files()
 
 
@@ -59,7 +62,7 @@ class Member:
     """One process: ``started`` (clock ticks since boot) tells it from a later one with its PID.
 
     ``inner`` is its PID in its own namespace. ``command`` is the kernel's short name, ``argv`` the command line,
-    ``env`` what a launcher set at its start.
+    ``env`` what a launcher set at its start. ``forked``: it runs the program of the process that forked it.
     """
 
     pid: int
@@ -70,6 +73,7 @@ class Member:
     inner: int = 0
     argv: str = ""
     python: bool = False
+    forked: bool = False
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -256,14 +260,11 @@ def _uncollected(launcher: Member, below: Iterable[Member]) -> tuple[Member, ...
 def _owner(member: Member, tree: Tree) -> Member:
     """The process that a helper works for, or that forked it and may have its locks; any other process itself."""
     at = member
-    while (above := tree.get(at.parent)) is not None and (at.helper or _is_fork(at, above)):
+    while (at.helper or at.forked) and (above := tree.get(at.parent)) is not None:
+        if not at.helper and above.argv != at.argv:  # who forked it is gone, and another one has taken it over
+            break
         at = above
     return at
-
-
-def _is_fork(member: Member, above: Member) -> bool:
-    """Whether a process runs the very program of the Python process above it, as children of ``fork`` do."""
-    return member.python and above.python and bool(member.argv) and member.argv == above.argv
 
 
 def _launcher(member: Member, tree: Tree) -> Member:
@@ -368,6 +369,7 @@ def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
         command=(files.text(f"{pid}/comm") or "").strip(),
         argv=" ".join(argv),
         python=bool(_PYTHON.match(program)),
+        forked=bool(int(fields[6]) & _FORKED),
         env=env,
     )
 

@@ -414,18 +414,19 @@ def main(arguments: Sequence[str]) -> None:
 def reported(keep: Callable[[Path], Path]) -> str:
     """Where the report of a hang is, elsewhere where the folder of runs cannot be written to, or why there is none.
 
-    The hang is told in any case: a test that nobody ends takes all the time that its job has.
+    The hang is told whatever goes wrong with its report: a test that nobody ends takes all the time that its job has.
     """
     from harness.settings import Settings
 
-    runs = Settings.read().runs
+    runs = "the folder of runs"
     try:
-        return str(keep(runs))
-    except HarnessError as error:
-        why = str(error).partition(". Safe: ")[0]
+        runs = str(Settings.read().runs)
+        return str(keep(Path(runs)))
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        why = str(error).partition(". Safe: ")[0] or type(error).__name__
     try:
         return f"{keep(Path(tempfile.mkdtemp(prefix='nsa-harness-')))} (not in {runs}: {why})"
-    except (HarnessError, OSError):
+    except Exception:  # noqa: BLE001 - most likely the same
         return f"none could be written: {why}"
 
 

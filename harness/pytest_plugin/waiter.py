@@ -57,7 +57,8 @@ LATE_S = 10.0
 KILL_ROUNDS = 50
 """How often what is below a process is looked for again: the table changes while it is read."""
 
-NO_HANG = "it was not called a hang"
+BEGUN = "it was looked at from then on, and the session ended before the answer"
+WENT_ON = "it was looked at from then on, and went on before the answer"
 
 
 class Waiter:
@@ -106,13 +107,14 @@ class Waiter:
         Sooner where it has started processes since, which that look did not watch.
         """
         state = waited_for(state, self.folder / f"{self.name}.left", pid=self.process.pid)
-        self.mention(state, self.clock.now() - state.began_s, NO_HANG)  # the session may end before the look does
+        begun_s = self.clock.now() - state.began_s
+        self.mention(state, begun_s, BEGUN)
         answer = self.look(state)
         now = self.file.read()
         seconds = self.clock.now() - state.began_s
         self.due_s = seconds + state.after_s if answer and answer.get("soon") else 2.0 * seconds
         if now.seq != state.seq:
-            self.mention(state, seconds, NO_HANG)
+            self.mention(state, begun_s, WENT_ON)
             return
         if answer is None or not answer["hang"]:
             self.mention(state, seconds, answer["why"] if answer else "nobody could look at it")

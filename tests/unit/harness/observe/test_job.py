@@ -142,10 +142,23 @@ def test_a_rank_whose_launcher_is_gone_does_not_know_of_the_others():
 
 def test_a_forked_child_belongs_to_the_program_that_forked_it():
     """What an idle worker of a pool waits for is its parent's to give."""
-    rows = table(SHELL, member(10, 1, argv="python train.py"), member(20, 10, argv="python train.py"))
+    rows = table(SHELL, member(10, 1, argv="python train.py"), member(20, 10, argv="python train.py", forked=True))
     assert [worker.member.pid for worker in find_job(20, tree=rows).workers] == [10, 20]
-    other = table(SHELL, member(10, 1, argv="python sweep.py"), member(20, 10, argv="python train.py"))
-    assert [worker.member.pid for worker in find_job(20, tree=other).workers] == [20]
+    adopted = table(SHELL, member(10, 1, argv="python sweep.py"), member(20, 10, argv="python train.py", forked=True))
+    assert [worker.member.pid for worker in find_job(20, tree=adopted).workers] == [20]
+
+
+def test_what_started_a_program_of_its_own_is_not_looked_at():
+    looked_at: list[int] = []
+
+    class Table(ProcessTable):
+        def get(self, pid: int) -> Member | None:
+            looked_at.append(pid)
+            return super().get(pid)
+
+    rows = {10: member(10, 1, argv="python notebook.py"), 20: member(20, 10, argv="python train.py")}
+    assert [worker.member.pid for worker in find_job(20, tree=Table(rows)).workers] == [20]
+    assert 10 not in looked_at
 
 
 def test_orphans_of_process_one_stay_one_job():

@@ -274,7 +274,7 @@ def test_a_hang_whose_report_cannot_be_written_there_is_told_with_one_elsewhere(
         return runs / "report.md"
 
     def refuse(runs: Path) -> Path:
-        raise HarnessError("cannot write it: no space. Safe: nothing was begun.")
+        raise OSError("cannot write it: no space")
 
     report, _, why = reported(keep).partition(" (")
     assert Path(report).name == "report.md"
