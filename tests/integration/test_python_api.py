@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,23 @@ def test_a_guarded_block_that_hangs_is_told_from_outside_with_its_line(tmp_path)
     assert "guarded.py:7" in said
     assert "report.md" in said
     assert time.monotonic() - began_s < 120
+
+
+def test_a_guarded_block_is_told_where_the_folder_of_runs_cannot_be_written_to(tmp_path):
+    program = tmp_path / "guarded.py"
+    program.write_text(DEADLOCK)
+    env = {**os.environ, "NSA_HARNESS_RUNS": "/proc/no-such-folder", "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, str(program)], stderr=subprocess.PIPE, text=True, env=env) as job:
+        try:
+            assert job.stderr is not None
+            cannot, kept, hangs, report = (job.stderr.readline() for _ in range(4))
+        finally:
+            job.kill()
+
+    assert cannot.startswith("nsa-harness: cannot write /proc/no-such-folder")
+    assert kept.startswith(f"reports are kept in {tmp_path}")
+    assert hangs.startswith("nsa-harness: this hangs: ")
+    assert report.startswith(f"report: {kept.split()[-1]}")
 
 
 def test_a_block_that_is_over_in_time_is_not_looked_at(tmp_path):
