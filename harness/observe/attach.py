@@ -130,8 +130,8 @@ class Looker(Runner):
             if member.rank is not None:
                 self.ranks.pids[member.rank] = member.pid
         self.ranks.world = len(self.ranks.pids)
-        for rank, _, required in job.absent:
-            if not required:
+        for rank, _, _ in job.absent:
+            if rank not in job.gone:
                 self.ranks.world += 1
             elif self.ranks.pids:
                 self.ranks.ended[rank] = RankEnd(exit=Exit(), t_s=0.0)

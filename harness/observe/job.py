@@ -124,12 +124,14 @@ class JobTree:
     """``launcher`` is the process below which the job was found.
 
     ``absent`` are ranks that WORLD_SIZE promises and that are not below the launcher: (rank, why, whether it should
-    be here); ``ended`` are Python children whose exit status nobody collected.
+    be here); ``gone`` are those of them that have ended for certain. ``ended`` are Python children whose exit status
+    nobody collected.
     """
 
     launcher: Member
     workers: tuple[Worker, ...]
     absent: tuple[tuple[int, str, bool], ...] = ()
+    gone: frozenset[int] = frozenset()
     ended: tuple[Member, ...] = ()
 
     @property
@@ -224,7 +226,8 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     worker_pids = {m.pid for m in chosen}
     workers = tuple(Worker(member=m, helpers=_helpers(m, tree, worker_pids=worker_pids)) for m in chosen)
     ended = _uncollected(launcher, below)
-    return JobTree(launcher=launcher, workers=workers, absent=_absent(ranks, launcher, died=bool(ended)), ended=ended)
+    absent, gone = _absent(ranks, launcher, died=bool(ended))
+    return JobTree(launcher=launcher, workers=workers, absent=absent, gone=gone, ended=ended)
 
 
 def _no_job(member: Member) -> str:
@@ -315,34 +318,35 @@ def _helpers(member: Member, tree: Tree, *, worker_pids: set[int]) -> tuple[tupl
     return tuple((m, m.helper or f"child {m.command}") for m in below)
 
 
-def _absent(ranks: Iterable[Member], launcher: Member, *, died: bool) -> tuple[tuple[int, str, bool], ...]:
-    """The ranks that WORLD_SIZE promises and nobody here has, with what is known of them.
+def _absent(
+    ranks: Iterable[Member], launcher: Member, *, died: bool
+) -> tuple[tuple[tuple[int, str, bool], ...], frozenset[int]]:
+    """The ranks that WORLD_SIZE promises and nobody here has, with what is known of them; and which have ended.
 
     ``died``: something below ``launcher`` has ended that it has not collected, which may have been one of them. Where
-    what started the ranks is gone, each stands alone.
+    what started the ranks is gone, or they were started by hand, nothing says where the others are: each may run
+    below a shell of its own.
     """
     runs: dict[tuple[str | None, ...], list[Member]] = {}
     for member in ranks:
         runs.setdefault(member.run, []).append(member)
     if len(runs) != 1:
-        return ()
+        return (), frozenset()
     members = next(iter(runs.values()))
     world, local = members[0].world, number_in(members[0].env, ("LOCAL_WORLD_SIZE",)) or 0
-    missing = sorted(set(range(world)) - {m.rank for m in members})
+    missing = set(range(world)) - {m.rank for m in members}
     here: set[int] = set()
     for m in members if launcher.rank is None else ():
         base = (m.rank or 0) - (number_in(m.env, ("LOCAL_RANK",)) or 0)
         here.update(range(base, base + local))
-    return tuple(_absence(rank, here, died=died) for rank in missing)
+    gone = missing & here if here or not died else missing
+    return tuple(_absence(rank, here) for rank in sorted(missing)), frozenset(gone)
 
 
-def _absence(rank: int, here: set[int], *, died: bool) -> tuple[int, str, bool]:
-    """Why a rank is absent, by the ranks that launchers of this machine have started; whether it should be here.
-
-    Who was started by hand says nothing of the others: each may run below a shell of its own.
-    """
+def _absence(rank: int, here: set[int]) -> tuple[int, str, bool]:
+    """Why a rank is absent, by the ranks that launchers of this machine have started; whether it should be here."""
     if not here:
-        return rank, "is not here: it has ended, or runs below another launcher", died
+        return rank, "is not here: it has ended, or runs below another launcher", True
     if rank in here:
         return rank, "has ended", True
     return rank, "is not here: it belongs to another launcher", False

@@ -123,8 +123,9 @@ def test_a_rank_that_ended_is_missing_and_one_of_another_machine_is_not():
 
 
 def absent(pid: int, *rows: Member) -> list[tuple[int, bool]]:
-    """The ranks of the job of ``pid`` that are not in the table, and whether they should be."""
-    return [(rank, must) for rank, _, must in find_job(pid, tree=table(*rows)).absent]
+    """The ranks of the job of ``pid`` that are not in the table and should be, and whether they have ended."""
+    job = find_job(pid, tree=table(*rows))
+    return [(rank, rank in job.gone) for rank, _, must in job.absent if must]
 
 
 def test_of_a_promised_rank_that_is_nowhere_nobody_knows_whether_it_ended():
