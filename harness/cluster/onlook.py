@@ -168,7 +168,8 @@ def job_here(job: str, *, own_step: str, node: str = "") -> JobTree:
     if not trees:
         raise NoJobError(f"job {job} has no Python process on this node that this user may look at")
     chosen = max(trees, key=lambda one: (one.workers[0].member.rank is not None, len(one.workers)))
-    return replace(chosen, absent=tuple((rank, why, False) for rank, why, _ in chosen.absent))
+    absent = tuple((rank, why, False) for rank, why, _ in chosen.absent)
+    return replace(chosen, absent=absent, gone=frozenset[int]())
 
 
 _NOTHING: Mapping[str, Any] = {"started": 0, "inner": 0, "argv": "", "python": False, "env": {}}

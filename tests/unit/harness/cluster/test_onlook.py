@@ -54,6 +54,7 @@ def test_the_ranks_of_a_job_on_this_node_are_found_and_those_of_others_have_not_
 
     assert [(w.member.rank, w.member.pid) for w in job.workers] == [(0, ranks[0].pid), (1, ranks[1].pid)]
     assert [(rank, required) for rank, _, required in job.absent] == [(2, False), (3, False)]
+    assert job.gone == frozenset()
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
