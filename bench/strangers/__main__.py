@@ -44,8 +44,11 @@ SHARED_BY = 2
 LATE_S = 60.0
 """A hang that is told later than this was told late."""
 
-ALONE = 5
-"""Runs without the instrument of a healthy program that crashed below it; if all pass, the instrument made it crash."""
+ALONE = 2
+"""Runs without the instrument of a healthy program that crashed below it; if all pass, that counts against it.
+
+Few: gloo's abort at the end of a program is seen in 1 of 22 such runs, and each crash is to be looked into in any case.
+"""
 
 EXAMPLES = """examples:
   python -m bench.strangers --cases 20 --seed 7 --jobs 2

@@ -1066,6 +1066,33 @@ def test_two_processes_that_wait_for_each_other_are_both_named_and_neither_as_th
     )
 
 
+@pytest.mark.parametrize(
+    ("dead", "holders", "expected"),
+    [
+        (0, (WORKER,), "it alone could let process 100 (python) go on, which waits in acquire_forever"),
+        (
+            1,
+            (WORKER,),
+            "a child of process 100 (python) ended before, and what is waited for may have been its",
+        ),
+        (0, (WORKER, OTHER), "only it and others that stand still could let process 100 (python) go on"),
+    ],
+    ids=["two", "a killed worker", "three"],
+)
+def test_of_a_lock_that_processes_share_it_is_not_said_who_waits_for_whom(dead, holders, expected):
+    """Whoever has it is not to be seen, and a process that was killed may have had it."""
+    shared = {"wchan": "futex_do_wait", "call": "futex-shared", "outside": False}
+    main = looks(**shared, holders=holders, dead_children=dead)
+    child = looks(**shared, holders=(PID,), pid=WORKER, parent=PID)
+    other = looks(**shared, holders=(PID,), pid=OTHER, parent=PID)
+    taken = (*stacks([BLOCKED] * 3), *stacks([BLOCKED] * 3, pid=WORKER), *stacks([BLOCKED] * 3, pid=OTHER))
+    verdict = classify(silent(times=BEYOND, processes=(*main, *child, *other[: 9 * (OTHER in holders)]), stacks=taken))
+    assert told(verdict) == "HANG deadlock high"
+    assert expected in verdict.because
+    assert "so neither comes first" in verdict.because
+    assert "waits for it" not in verdict.because
+
+
 def test_a_process_without_a_line_of_the_program_that_waits_for_the_one_in_turn_is_named_too():
     pipe = {"wchan": "anon_pipe_read", "call": "pipe-read", "outside": False}
     processes = (*looks(**pipe, holders=(WORKER,)), *looks(**pipe, holders=(PID,), pid=WORKER, parent=PID))

@@ -255,7 +255,7 @@ def _may_be_held_elsewhere(case: Case, one: Standing) -> str:
     """That somebody outside may have the lock: who lost his parent is not of the tree of a job that was attached to."""
     if case.outcome.ending is not Ending.STILL_RUNNING or one.wait is None or one.wait.what != SHARED_LOCK:
         return ""
-    return "; a process that it started and that has left its tree since, where nobody looked, may have it"
+    return "; a process that has left its tree, where nobody looked, may have it"
 
 
 def _met_by_a_thread(one: Standing) -> str:
@@ -381,7 +381,7 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
     if circle and _whom_is_known(one, job):
         because += f"; as {_name(one)} waits for {_name(circle[0])} in turn, neither comes first"
     elif circle:
-        because += f"; in turn {_name(circle[0])} alone could let {_name(one)} go on, so neither comes first"
+        because += f"; in turn {_only(_name(circle[0]), one)} could let {_name(one)} go on, so neither comes first"
     elif len(chain) == 1:
         because += _in_turn(job, one)
     verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
@@ -391,7 +391,12 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
 def _waits_for_the_next(one: Standing, job: Job) -> str:
     if _whom_is_known(one, job):
         return f"{_name(one)} waits for it{_at(one)}"
-    return f"it alone could let {_name(one)} go on, which waits{_at(one)}{_dead_of(one)}"
+    return f"{_only('it', one)} could let {_name(one)} go on, which waits{_at(one)}{_dead_of(one)}"
+
+
+def _only(name: str, one: Standing) -> str:
+    """Who could end the wait of ``one``: of several none can, or it would not be at a standstill."""
+    return f"{name} alone" if len(one.depends_on) == 1 else f"only {name} and others that stand still"
 
 
 def _whom_is_known(one: Standing, job: Job) -> bool:

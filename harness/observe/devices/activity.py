@@ -43,13 +43,12 @@ class Activity:
             return None
         now = self._nvml.nvmlGpmSampleAlloc()
         self._nvml.nvmlGpmSampleGet(self._handle, now)
-        before, self._before, self._before_s = self._before, now, now_s
-        if before is None:
-            return None
-        try:
-            percent = self._between(before, now)
-        finally:
-            self._nvml.nvmlGpmSampleFree(before)
+        percent = None if self._before is None else self._between(self._before, now)
+        if self._before is not None:
+            spare = self._before if percent is not None else now  # without an answer the next one is of this time, too
+            self._nvml.nvmlGpmSampleFree(spare)
+        if self._before is None or percent is not None:
+            self._before, self._before_s = now, now_s
         if percent is None:
             return None
         tensor = percent[TENSOR] if percent[TENSOR] > TENSOR_FLOOR else 0.0

@@ -26,6 +26,7 @@ from fake_clock import FakeClock
 from harness.core.devices import CollectiveState, GpuActivity, GpuSample, RasReport
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample, WatchedJob
+from harness.observe.devices.activity import Activity
 from harness.observe.devices.devices import Devices
 from harness.observe.devices.nvml import Nvml
 from harness.observe.devices.parse_recorder import MOST_OPERATIONS, parse_recorder
@@ -575,7 +576,22 @@ def test_of_a_moment_a_card_is_not_asked_and_the_next_look_covers_it():
 
 
 def test_what_is_no_number_is_no_count():
-    assert activities(Counting(u10=float("nan"))) == [None] * 3
+    library = Counting(u10=float("nan"))
+    assert activities(library) == [None] * 3
+    assert library.open_samples == 0
+
+
+def test_a_count_after_one_that_was_none_is_of_both_times():
+    library = Counting()
+    activity = Activity(library, handle=None)
+    assert activity.until(1.0) is None
+    first = activity._before
+    library.code = 3
+    assert activity.until(2.0) is None
+    library.code = 0
+    assert activity._before is first
+    assert activity.until(3.0) is not None
+    assert activity._before is not first
 
 
 @pytest.mark.parametrize("fault", ["no counter", "no support", "no such function"])
