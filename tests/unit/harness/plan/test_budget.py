@@ -26,9 +26,9 @@ def test_before_anything_passed_the_defaults_hold_and_say_so():
 def test_limits_are_learned_and_name_what_they_were_learned_from():
     limits = budget(Limits(), healthy(total_high_s=20, silence_high_s=0.52))
     assert limits.stall.seconds == pytest.approx(5.2)
-    assert limits.stall.source == "learned: 10 x 0.52 s, longest silence of 3 passed trials at n_layers 1..4"
+    assert limits.stall.source == "learned: 10 x 0.52 s, the longest silence to expect after 3 passed trials at n_layers 1..4"
     assert limits.total.seconds == pytest.approx(126)
-    said = "learned: 5 x 20 s, whole time of 3 passed trials at n_layers 1..4, and 26 s to watch a silence"
+    said = "learned: 5 x 20 s, the longest time to expect after 3 passed trials at n_layers 1..4, and 26 s to watch a silence"
     assert limits.total.source == said
 
 
@@ -63,7 +63,7 @@ def test_a_soft_limit_is_a_few_times_a_pass_and_leaves_a_hang_the_time_to_be_tol
     prediction = healthy(total_high_s=4, silence_high_s=3)
     soft = budget(Limits(total_s=300), prediction, soft=True)
     assert (soft.soft, soft.total.seconds) == (True, 20)
-    assert soft.total.source == "soft limit: 5 x 4 s, whole time of 3 passed trials at n_layers 1..4"
+    assert soft.total.source == "soft limit: 5 x 4 s, the longest time to expect after 3 passed trials at n_layers 1..4"
     assert budget(Limits(total_s=300), healthy(total_high_s=0.5, silence_high_s=3), soft=True).total.seconds == 10
     assert budget(Limits(total_s=300), prediction).total.seconds == 300
 
