@@ -60,7 +60,7 @@ Exit codes:
 @click.option(
     "--strategy",
     type=click.Choice([strategy.value for strategy in MatrixStrategy]),
-    help="Which cells (default: the file's, or full).",
+    help="Which cells (default: the file's; full for what is typed).",
 )
 @click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only planned cells where this holds.")
 @click.option(

@@ -42,7 +42,7 @@ def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False)
 
 
 def _soft(prediction: Prediction) -> Limit:
-    how = f"soft limit: {SOFT_FACTOR:g} x {prediction.total_high_s:.3g} s, the longest time to expect after {prediction.basis}"
+    how = f"soft limit: {SOFT_FACTOR:g} x {prediction.total_high_s:.3g} s, {_longest('time', prediction)}"
     return _learned(SOFT_FACTOR * prediction.total_high_s, how, least=LEAST_SOFT_S)
 
 
@@ -63,7 +63,7 @@ def _default(seconds: float) -> Limit:
 def _stall(prediction: Prediction | None) -> Limit:
     if prediction is None:
         return _default(STALL_S)
-    how = f"learned: {STALL_FACTOR:g} x {prediction.silence_high_s:.3g} s, the longest silence to expect after {prediction.basis}"
+    how = f"learned: {STALL_FACTOR:g} x {prediction.silence_high_s:.3g} s, {_longest('silence', prediction)}"
     return _learned(STALL_FACTOR * prediction.silence_high_s, how, least=LEAST_STALL_S, most=MOST_STALL_S)
 
 
@@ -73,10 +73,15 @@ def _total(prediction: Prediction | None, stall: Limit) -> Limit:
     # A silence that is still being watched must not be cut off: the watch may last four times the stall limit.
     watched = WATCHED_STALLS * stall.seconds
     how = (
-        f"learned: {TOTAL_FACTOR:g} x {prediction.total_high_s:.3g} s, the longest time to expect after {prediction.basis}, "
+        f"learned: {TOTAL_FACTOR:g} x {prediction.total_high_s:.3g} s, {_longest('time', prediction)}, "
         f"and {watched:.3g} s to watch a silence"
     )
     return _learned(TOTAL_FACTOR * prediction.total_high_s + watched, how, least=LEAST_TOTAL_S)
+
+
+def _longest(what: str, prediction: Prediction) -> str:
+    """What an upper limit of a prediction is: more than anything that was seen."""
+    return f"the longest {what} to expect after {prediction.basis}"
 
 
 def _learned(seconds: float, how: str, *, least: float, most: float = math.inf) -> Limit:

@@ -39,7 +39,9 @@ _TEMPLATE = re.compile(r"<(?!locals>|lambda>|module>|genexpr>|listcomp>|dictcomp
 SHIM_FILE = "/nsa_harness_shim.py"
 """The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
 
-_TRACEBACK_LINE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+?)\s*$', re.MULTILINE)
+_TRACEBACK_LINE = re.compile(
+    r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$', re.MULTILINE
+)
 _BEHIND_THE_NAME = re.compile(r"\(.*$|\[clone.*$|@.*$|\.(isra|part|cold|constprop|lto_priv)\b.*$")
 
 
@@ -107,12 +109,15 @@ def _package_of(file: str) -> str:
 
 
 def traceback_frames(text: str) -> tuple[Frame, ...]:
-    """The frames of all tracebacks in ``text``, as Python writes them, less those of our own wrappers."""
+    """The frames of all tracebacks in ``text``, as Python writes them, less those of our own wrappers.
+
+    The line of a file that is no Python, of a SyntaxError, stands there without a function: it is the module's.
+    """
     frames: list[Frame] = []
     for row in _TRACEBACK_LINE.finditer(text):
-        frame = Frame(function=row["function"], file=row["file"], line=int(row["line"]), native=False)
-        if not frame.file.endswith(SHIM_FILE):
-            frames.append(frame)
+        function = row["function"] or ("" if row["file"].startswith("<") else "<module>")
+        if function and not row["file"].endswith(SHIM_FILE):
+            frames.append(Frame(function=function, file=row["file"], line=int(row["line"]), native=False))
     return tuple(frames)
 
 

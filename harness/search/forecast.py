@@ -53,7 +53,10 @@ def forecast(search: Minimise) -> PlanEstimate:
     plays = [_with_cause(search, cause) for cause in _causes(search)]
     if not plays:
         return _no_plan("not predictable: no cause of one or two settings fits")
-    return _estimate(plays, is_measured=search.is_measured)
+    estimate = _estimate(plays, is_measured=search.is_measured)
+    if search.most_causes == 1:
+        return estimate
+    return replace(estimate, text=f"{estimate.text} where one cause is all; each further one costs about as much again")
 
 
 def within(estimate: PlanEstimate, *, most: int, done: int) -> PlanEstimate:

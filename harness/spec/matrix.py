@@ -137,7 +137,7 @@ class _Reader:
             base=base,
             fault=fault,
             space=space,
-            strategy=MatrixStrategy(keys.strategy),
+            strategy=MatrixStrategy(keys.strategy or ("list" if keys.include or keys.searches else "full")),
             include=self.rows("include", partial(self.included, space)),
             limits=self.limits(keys.limits, "limits"),
             limits_when=self.rows("limits_when", self.limits_when),
@@ -336,7 +336,9 @@ def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
     for place in placeholders(command):
         if place.name not in axes or axes[place.name].path != f"args.{place.name}":
             name = place.name
-            raise SpecError(f"{{{name}}} is no axis without apply; for a literal {{{name}}} write {{{{{name}}}}}")
+            how = f"{name}: {{type: flag}}" if place.is_flag else f"{name}: {{values: [...]}}"
+            cure = "it has apply, which says where it goes" if name in axes else f"add it to axes ({how})"
+            raise SpecError(f"{{{name}}} is no axis of the command: {cure}; a literal {{{name}}} is {{{{{name}}}}}")
 
 
 def _settings(factor: Factor) -> set[str]:

@@ -206,9 +206,9 @@ class MatrixKeys(Strict):
     env: dict[str, Any] = _part(dict, "environment variables of every trial")
     fault: str | None = _optional("plant a known fault, e.g. backward-deadlock@n_layers>=5")
     axes: dict[str, AxisKeys] = Field(min_length=1, description="what is varied, by name")
-    strategy: Literal["full", "one-factor", "pairwise", "list"] = Field(
-        default="list",
-        description="which cells: full, one-factor (from the good one), pairwise, or list (include alone)",
+    strategy: Literal["full", "one-factor", "pairwise", "list"] | None = _optional(
+        "which cells: full, one-factor (from the good one), pairwise, or list (include alone); default: full, and list "
+        "where include or searches say what is run"
     )
     strength: int = Field(default=2, ge=1, description="pairwise: of how many axes every combination is covered")
     include: list[dict[str, Any]] = _part(

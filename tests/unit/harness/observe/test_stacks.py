@@ -157,6 +157,13 @@ def test_the_line_of_an_exception_is_the_programs_own_also_where_a_message_quote
     assert without_us(quoted) == quoted.replace("\n".join(quoted.splitlines()[5:8]) + "\n", "")
 
 
+def test_a_line_that_is_no_python_is_the_place_of_its_error():
+    text = '  File "/work/train.py", line 1, in <module>\n    import net\n  File "/work/net.py", line 2\n    def f(:\n'
+    assert last_line(f"{text}          ^\nSyntaxError: invalid syntax\n").text == "<module> (/work/net.py:2)"
+    of_a_string = text.replace("/work/net.py", "<string>")
+    assert last_line(f"{of_a_string}          ^\nSyntaxError: invalid syntax\n").text == "<module> (/work/train.py:1)"
+
+
 def test_faulthandler_lists_the_main_thread_last():
     other, main = parse_faulthandler(FAULTHANDLER, pid=7)
     assert (main.tid, main.name) == (7, "MainThread")
