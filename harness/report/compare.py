@@ -8,6 +8,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 
 from harness.core.cause import CellCount
+from harness.core.dotted import leaves
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.rates import SURE, p_value
@@ -20,10 +21,14 @@ from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from harness.core.point import Value
     from harness.core.record import Run, TrialRecord
+    from harness.core.space import Factor
+    from harness.core.trial import Trial
+    from harness.report.tried import Numbered
 
 Key = tuple[tuple[str, "Value"], ...]
 
@@ -159,11 +164,11 @@ def _words_of(run: Run) -> list[str]:
 
 def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     """Every place that either run tried: along one axis in its order, else in the order of the later run."""
-    names = _axes(before) & _axes(after) or _axes(before) | _axes(after)
-    old, new = _by_place(before, names), _by_place(after, names)
+    factors = {factor.name: factor for run in (before, after) for factor in run.spec.matrix.space.factors}
+    old, new = _by_place(before, after, factors), _by_place(after, before, factors)
     cell_pairs: list[Pair] = []
     keys = list(dict.fromkeys((*new, *old)))
-    if len(names) == 1:
+    if len(factors) == 1:
         axes = {factor.name: factor.axis for factor in after.spec.matrix.space.factors}
         keys.sort(key=lambda key: [place_on(axes[name], value) for name, value in key if name in axes])
     for key in keys:
@@ -174,13 +179,28 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
     return tuple(cell_pairs)
 
 
-def _axes(run: Run) -> set[str]:
-    return set(run.spec.matrix.space.names)
+def _by_place(run: Run, other: Run, factors: Mapping[str, Factor]) -> dict[Key, TrialSet]:
+    """The trials of ``run`` by all axes of both; runs that share none have no place in common."""
+    own, others = run.spec.matrix.space.names, other.spec.matrix.space.names
+    lacking = [factors[name] for name in others if name not in own] if set(own) & set(others) else []
+
+    def place(trial: Numbered) -> Key:
+        settings = (*trial.cell, *((factor.name, _value_of(factor, trial.record.trial)) for factor in lacking))
+        return tuple(sorted(settings, key=lambda setting: setting[0]))
+
+    return together(Findings(run=run).searched, place)
 
 
-def _by_place(run: Run, names: set[str]) -> dict[Key, TrialSet]:
-    searched = Findings(run=run).searched
-    return together(searched, lambda trial: tuple(setting for setting in trial.cell if setting[0] in names))
+def _value_of(factor: Factor, trial: Trial) -> Value:
+    """The value of an axis that the trial's run did not have: by its settings, else the one that is known good."""
+    settings = leaves(trial.config)
+    for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
+        if bundle.config and all(settings.get(name) == set_to for name, set_to in bundle.config):
+            return value
+        if bundle.env and set(bundle.env) <= set(trial.env):
+            return value
+    setting = settings.get(factor.axis.path)
+    return setting if setting in factor.axis.values else factor.good
 
 
 def _tone(trials: TrialSet) -> str:

@@ -228,6 +228,30 @@ def test_two_runs_of_the_same_cells_show_what_a_change_fixed(make_campaign):
             assert FORMS.load(name)(report, hide=str)
 
 
+FEWER = """
+version: 1
+name: fewer
+description: Without the axis ckpt.
+axes:
+  n_layers: {values: [1, 12], type: ordered}
+include: [{}, {n_layers: 12}]
+"""
+
+
+@pytest.mark.parametrize("sets", [{}, {"train": {"checkpointing": "reentrant"}}])
+def test_a_cell_of_an_axis_that_the_other_run_lacks_is_compared_where_that_axis_stood_as_it_did(make_campaign, sets):
+    before, _ = make_campaign([({}, "pass", 0), (DEEP, "pass", 0)], text=FEWER)
+    trials = [dataclasses.replace(r.trial, config={**r.trial.config, **sets}) for r in before.records]
+    records = [dataclasses.replace(r, trial=t) for r, t in zip(before.records, trials, strict=True)]
+    before = dataclasses.replace(before, records=tuple(records))
+    after, after_dir = make_campaign([({}, "pass", 0), (DEEP, "pass", 0), (LATE, "pass", 0), (BOTH, "hang", 0)])
+    report = compare(before, after, after_dir)
+    rows = dict(re.findall(r"^\| `(.*?)` .*\| ([^|]*) \|$", block(report, "cells"), re.MULTILINE))
+    broken = "ckpt=reentrant, n_layers=12, seq_len=128"
+    assert rows[broken] == ("**broken**" if sets else "only after")
+    assert report.summary.verdict == ("1 broken" if sets else "Nothing changed")
+
+
 def test_runs_without_a_common_cell_are_not_compared(make_campaign):
     before, _ = make_campaign([({}, "pass", 0)])
     after, after_dir = make_campaign([(BOTH, "hang", 0)])
