@@ -96,6 +96,9 @@ _GPU = re.compile(
 _OF_CUDA = re.compile(r"(^|/)torch/cuda/")
 """Where torch's own ``synchronize`` of a device, a stream or an event is: enough without native frames."""
 
+_CHECKPOINT = "/torch/distributed/checkpoint/"
+"""Here methods have the names of collectives, ``reduce_scatter``, and call others."""
+
 _LAUNCH = re.compile(r"^cu(da)?Launch\w*Kernel")
 
 
@@ -127,7 +130,7 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
             return Meeting(kind="collective", name=_OUTSIDE_BACKWARD[function], frame=caller)
     if reducer:
         return Meeting(kind="gradients", name="the all-reduce of gradients", frame=caller)
-    called = [frame for frame in _inside(thread) if bare(frame) in COLLECTIVES]
+    called = [frame for frame in _inside(thread) if bare(frame) in COLLECTIVES and _CHECKPOINT not in frame.file]
     if called:
         name = bare(called[-1])
         return Meeting(kind="pair" if name in PAIRS else "collective", name=name, frame=caller, stage=_stage(leaf))
