@@ -44,6 +44,13 @@ _WAITS = (
 """Files of the standard library that a thread may sleep in and that then call nothing of the program's own: not the
 loop of ``asyncio`` or ``sched``, nor a server."""
 
+_WAITS_IN_C = frozenset({
+    "sleep", "acquire", "select", "poll", "epoll_wait", "recv", "recv_into", "recvfrom", "read", "readline",
+    "readlines", "accept", "connect", "get", "join", "wait", "wait3", "wait4", "waitid", "waitpid", "pause", "sigwait",
+    "sigwaitinfo", "sigtimedwait", "input", "open", "flock", "lockf", "nanosleep", "usleep",
+})  # fmt: skip
+"""Functions in C that a thread may sleep in; what else stands on that line it does before, or afterwards."""
+
 _ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 """Methods whose answer only another thread or process can change."""
 
@@ -66,8 +73,8 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     inner = takewhile(lambda frame: not is_own(frame), python_frames(thread))
     if not all(frame.file.endswith(_WAITS) for frame in inner):
         return False
-    for depth, frame in enumerate(frames):
-        place = _place(frame, source_of)
+    for depth, (frame, calls) in enumerate(frames):
+        place = _place(frame, calls, source_of)
         if place is None or not place.goes_on_harmlessly(waits=depth == 0):
             return False
     return True if is_all else None
@@ -79,26 +86,36 @@ def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) 
     ``while not context.join(timeout=5):`` with a count and a ``kill`` in it. Of other loops around a package's wait
     nothing is said: in those of training stands everything.
     """
-    calls = next(filter(is_own, python_frames(thread)), None)
-    place = None if calls is None else _place(calls, source_of)
+    frames = python_frames(thread)
+    depth = next((depth for depth, frame in enumerate(frames) if is_own(frame)), None)
+    place = None if depth is None else _place(frames[depth], _called_from(frames, depth), source_of)
     return place is not None and place.is_asked_in_a_loop and not place.goes_on_harmlessly(waits=True)
 
 
-def _own_frames(thread: ThreadStack) -> tuple[Sequence[Frame], bool]:
-    """The frames of the program's own code, the innermost first, up to a package's; and whether that is all it runs."""
-    own: list[Frame] = []
+def _own_frames(thread: ThreadStack) -> tuple[Sequence[tuple[Frame, frozenset[str]]], bool]:
+    """The frames of the program's own code, the innermost first, up to a package's; and whether that is all it runs.
+
+    Each with the names that the function may have which it is in: that of the next frame, or of C.
+    """
+    own: list[tuple[Frame, frozenset[str]]] = []
     is_all = True
-    for frame in python_frames(thread):
+    frames = python_frames(thread)
+    for depth, frame in enumerate(frames):
         if bare(frame).startswith("_bootstrap"):
             break
         if is_own(frame):
-            own.append(frame)
+            own.append((frame, _called_from(frames, depth)))
             is_all = True  # of the library only what called the outermost of them counts
         elif not is_stdlib(frame):
             return own, False
         elif own and not frame.file.endswith(_STARTS):
             is_all = False
     return own, is_all
+
+
+def _called_from(frames: Sequence[Frame], depth: int) -> frozenset[str]:
+    """The names that the function may have which the frame at ``depth`` is in."""
+    return frozenset({bare(frames[depth - 1])}) if depth else _WAITS_IN_C
 
 
 def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
@@ -140,7 +157,7 @@ def sets_an_alarm(sample: StackSample, source_of: Mapping[str, str]) -> bool:
 
 def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether the files that it runs use nothing that another file of the program may define."""
-    for frame in _own_frames(onlooker)[0]:
+    for frame, _ in _own_frames(onlooker)[0]:
         file = file_of(source_of.get(frame.file, ""))
         if file is None or not file.is_plain:
             return False
@@ -149,8 +166,8 @@ def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
 
 def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether it is in a loop that does not end by itself."""
-    for frame in _own_frames(onlooker)[0]:
-        place = _place(frame, source_of)
+    for frame, calls in _own_frames(onlooker)[0]:
+        place = _place(frame, calls, source_of)
         if place is not None and place.loop is not None and _is_endless_loop(place.loop):
             return True
     return False
@@ -161,8 +178,8 @@ def _launches(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
     inner = takewhile(lambda frame: not is_own(frame), python_frames(thread))
     if not all(frame.file.endswith(_WAITS) for frame in inner):
         return False
-    for depth, frame in enumerate(_own_frames(thread)[0]):
-        place = _place(frame, source_of)
+    for depth, (frame, calls) in enumerate(_own_frames(thread)[0]):
+        place = _place(frame, calls, source_of)
         if place is None:
             return False
         if place.awaits_processes(waits=depth == 0):
@@ -172,8 +189,8 @@ def _launches(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
     return False
 
 
-def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
-    """Where in its source a frame is; None where that is not understood."""
+def _place(frame: Frame, calls: frozenset[str], source_of: Mapping[str, str]) -> _Place | None:
+    """Where in its source a frame is that is in one of the functions ``calls``; None where that is not understood."""
     file = file_of(source_of.get(frame.file, ""))
     if file is None or not frame.line or bare(frame) == "<lambda>":
         return None
@@ -183,14 +200,18 @@ def _place(frame: Frame, source_of: Mapping[str, str]) -> _Place | None:
     for depth, node in enumerate(path):
         if isinstance(node, FUNCTION_NODES):
             function, inside = node, path[depth + 1 :]
-    return _Place(frame.line, inside, Scope(file, function)) if path else None
+    return _Place(frame.line, calls, inside, Scope(file, function)) if path else None
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A line in its function: ``inside`` are the statements around it, the outermost first."""
+    """A line in its function: ``inside`` are the statements around it, the outermost first.
+
+    ``calls`` are the names that the function may have which it is in: all else on the line may be still to come.
+    """
 
     line: int
+    calls: frozenset[str]
     inside: tuple[ast.AST, ...]
     scope: Scope
 
@@ -199,9 +220,10 @@ class _Place:
         if any(map(self._holds_now, self.inside)) or not self.scope.file.hides_nothing:
             return False  # it sleeps with what it gives back afterwards, or may call what no call names
         if self.loop is None:
-            return self._is_harmless_behind(self.line)
+            rest = self.scope.are_harmless(self.scope.statements_at(self.line), but=self._is_in)
+            return rest and self._is_harmless_behind(self.line)
         head = self.loop.test if isinstance(self.loop, ast.While) else self.loop.iter
-        turns = self.scope.are_harmless((*self.loop.body, head), but=self.line if waits else 0)
+        turns = self.scope.are_harmless((*self.loop.body, head), but=self._is_in if waits else None)
         return turns and (_only_others_end(self.loop) or self._is_harmless_behind(self.loop.end_lineno or self.line))
 
     @property
@@ -222,8 +244,13 @@ class _Place:
         for loop in filter(_is_while, self.inside):
             turn = turn_of(loop, self.scope.sets, file)
             if turn.asks and not turn.may_leave:
-                return self.scope.are_harmless(turn.reached, but=self.line if waits else 0)
+                return self.scope.are_harmless(turn.reached, but=self._is_in if waits else None)
         return False
+
+    @property
+    def _is_in(self) -> ast.Call | None:
+        """The call that it is in; None where that is not clear."""
+        return self.scope.call_at(self.line, self.calls)
 
     @property
     def is_asked_in_a_loop(self) -> bool:

@@ -252,6 +252,23 @@ class SourceFile:
             self.opened.update(last_name(target) for target in targets if target is not None)
 
 
+def _innermost_at(nodes: Iterable[ast.AST], line: int) -> Iterator[ast.stmt]:
+    for node in nodes:
+        if isinstance(node, ast.expr) or not _is_at(node, line):
+            continue
+        inner = list(_innermost_at(ast.iter_child_nodes(node), line))
+        if inner:
+            yield from inner
+        elif isinstance(node, ast.stmt):
+            yield node
+
+
+def _is_at(node: ast.AST, line: int) -> bool:
+    """Whether ``line`` is one of a node's; handlers and cases of a statement have such lines, too."""
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return first is None or last is None or first <= line <= last
+
+
 def _ends_later(call: ast.Call) -> bool:
     exits = any(word.arg == "exit" and getattr(word.value, "value", True) for word in call.keywords)
     return exits and last_name(call.func) == "dump_traceback_later"
@@ -328,18 +345,35 @@ class Scope:
                 declared.update(node.names)
         return frozenset(declared)
 
-    def are_harmless(self, parts: Iterable[ast.AST], *, but: int = 0, after: int = 0) -> bool:
-        """Whether all in ``parts`` lets nobody on, less the calls at line ``but`` and what is not ``after`` a line."""
+    def are_harmless(self, parts: Iterable[ast.AST], *, but: ast.Call | None = None, after: int = 0) -> bool:
+        """Whether all in ``parts`` lets nobody on, less the call ``but`` and what is not ``after`` a line."""
         for part in parts:
             for node in within(part):
-                if getattr(node, "lineno", 0) > after and not self._lets_nobody_on(node, but):
+                if node is not but and getattr(node, "lineno", 0) > after and not self._lets_nobody_on(node):
                     return False
         return True
 
-    def _lets_nobody_on(self, node: ast.AST, but: int) -> bool:
+    def statements_at(self, line: int) -> tuple[ast.stmt, ...]:
+        """The innermost statements that hold ``line``: several where they stand on one line."""
+        return tuple(_innermost_at(self.body, line))
+
+    def call_at(self, line: int, names: frozenset[str]) -> ast.Call | None:
+        """The only call in the statements at ``line`` of a function so named; None where there are more."""
+        calls: list[ast.Call] = []
+        for statement in self.statements_at(line):
+            calls += [node for node in within(statement) if isinstance(node, ast.Call) and self._calls(node) in names]
+        return calls[0] if len(calls) == 1 else None
+
+    def _calls(self, call: ast.Call) -> str:
+        """The function's own name, whatever it was imported as."""
+        names = names_of(call.func)
+        whole = (*self.file.imported.get(names[0], names[:1]), *names[1:]) if names else ()
+        return whole[-1] if whole else last_name(call.func)
+
+    def _lets_nobody_on(self, node: ast.AST) -> bool:
         match node:
-            case ast.Call(lineno=first, end_lineno=last):
-                return first <= but <= (last or 0) or (self._is_known(node) and self._hands_over_no_act(node))
+            case ast.Call():
+                return self._is_known(node) and self._hands_over_no_act(node)
             case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
                 return True
             case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):

@@ -21,7 +21,7 @@ from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from harness.core.point import Value
@@ -118,7 +118,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
         kind=COMPARISON,
         verdict=verdict[:1].upper() + verdict[1:] if verdict else _unchanged(changes),
         tone=tone,
-        answer=_answer(changes, moved),
+        answer=_answer(changes, moved, cell_pairs),
         begins_with_verdict=False,
         claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
@@ -211,15 +211,24 @@ def _counts(trials: TrialSet) -> str:
     return f"{trials.bad or trials.good} of {len(trials)}"
 
 
-def _answer(changes: Counter[str], moved: list[Pair]) -> str:
+def _answer(changes: Counter[str], moved: list[Pair], cell_pairs: Sequence[Pair]) -> str:
     both = changes.total() - changes["only before"] - changes["only after"]
     if not both:
         return "The two runs have no cell in common, so nothing can be compared."
     if not moved:
-        return f"No verdict changed in {count(both, 'cell')} that both runs tried."
+        return f"No verdict changed in {count(both, 'cell')} that both runs tried.{_new_failures(cell_pairs)}"
     first = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
     more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
-    return f"{first}{more}. {both - len(moved)} of {count(both, 'cell')} did not change."
+    return f"{first}{more}. {both - len(moved)} of {count(both, 'cell')} did not change.{_new_failures(cell_pairs)}"
+
+
+def _new_failures(cell_pairs: Sequence[Pair]) -> str:
+    """The cells that the later run alone tried, and that fail: nothing to compare, and not to be missed."""
+    failing = [pair for pair in cell_pairs if pair.change == "only after" and pair.after.bad]
+    if not failing:
+        return ""
+    cells = listed((f"{pair.name} ({each_verdict(pair.after)})" for pair in failing), most=3)
+    return f" Tried by the later run alone, and failing: {cells}."
 
 
 def _claim(moved: list[Pair]) -> str:

@@ -140,7 +140,7 @@ def go_on(findings: Findings) -> NextStep:
         if most is not None and run.answer is not None and run.answer.gpu_seconds >= most:
             return _more_gpu_seconds(findings)
         limit, more = _twice(run)
-        text = f"Continue with twice the limit of {limit}; finished trials are not run again."
+        text = f"Continue with more than {limit}; finished trials are not run again."
     verb = ("matrix", "run") if run.spec.task is Task.CELLS else (run.spec.task.value,)
     resume = Invocation(verb=verb, options=(*more, ("--resume", run.directory or run.id)))
     return NextStep(text=text, command=resume.argv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from harness.report.stacks import (
 )
 from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
-from harness.report.text import command, count, named_path, ranges, seconds, size, wrap
+from harness.report.text import command, count, listed, named_path, ranges, seconds, size, wrap
 from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
 
 if TYPE_CHECKING:
@@ -187,9 +188,13 @@ def _passes_and_failures(records: Sequence[TrialRecord]) -> tuple[int, int]:
     for record in records:
         if record.verdict.kind is Kind.PASS:
             passes += 1
-        elif record.verdict.kind not in UNDECIDED:
+        elif _has_failed(record):
             failed += 1
     return passes, failed
+
+
+def _has_failed(record: TrialRecord) -> bool:
+    return record.verdict.kind is not Kind.PASS and record.verdict.kind not in UNDECIDED
 
 
 def how_often(records: Sequence[TrialRecord]) -> str:
@@ -203,11 +208,16 @@ def how_often(records: Sequence[TrialRecord]) -> str:
     if not failed:
         ruled_out = 1 - (1 - SURE) ** (1 / runs)
         return f"no failure in {runs} runs: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
+    rate = f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
+    kinds = Counter(str(record.verdict) for record in records if _has_failed(record))
+    if len(kinds) > 1:
+        each = listed(
+            f"{passes_that_show(times / runs)} for {kind}, {times} of {runs}" for kind, times in kinds.items()
+        )
+        return f"{rate}So many passes in a row would show one of them fixed at its rate ({SURE:.0%}): {each}"
     least = f", {passes_that_show(low)} if it is as rare as {low:.1%}" if passes_that_show(low) < MOST_PASSES else ""
-    return (
-        f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
-        f"{passes_that_show(failed / runs)} passes in a row would show it fixed at that rate ({SURE:.0%}){least}"
-    )
+    passes = count(passes_that_show(failed / runs), "pass")
+    return f"{rate}{passes} in a row would show it fixed at that rate ({SURE:.0%}){least}"
 
 
 def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:

@@ -100,7 +100,8 @@ def _sentence(cause: Cause) -> str:
     if certified:
         each = "it" if len(cause.needs) == 1 else "any one of them"
         which = "" if len(certified) == len(cause.needs) else f" ({', '.join(certified)})"
-        text += f"; with {each}{which} taken back it passed at least {min(passes)} times{_failing_rarely(cleared)}"
+        times = f"{min(passes)}" if min(passes) == max(passes) else f"{min(passes)} to {max(passes)}"
+        text += f"; with {each}{which} taken back it passed {times} times{_failing_rarely(cleared)}"
         text += _detectable_rate(cause.excluded_rate, cause.confidence)
     return text + "."
 
@@ -167,6 +168,8 @@ def about(need: Need) -> Iterator[str]:
     for other in need.others:
         answer = f"failed {other.bad}" if other.bad else f"passed {other.good}"
         of = other.good + other.bad + other.unresolved
+        if not of:
+            continue  # interrupted before it was tried
         yield f"With {assignment(need.axis, other.value)} instead it {answer} of {of}."
 
 

@@ -2079,7 +2079,7 @@ def test_a_forward_pass_that_alone_takes_longer_refutes_the_prediction():
     [
         (
             137,
-            "; that is 128 + 9, as a shell says that SIGKILL ended its command; nothing says who sent it (the kernel's",
+            "; that is 128 + 9, as a shell says that SIGKILL ended its command; nothing says who sent it",
         ),
         (143, "; that is 128 + 15, as a shell says that SIGTERM ended its command"),
     ],

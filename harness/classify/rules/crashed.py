@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"^\[rank\d+\]: ?")
 """What torch puts in front of the lines of a rank's traceback."""
 
-NOBODY_KNOWN = "; nothing says who sent it (the kernel's out-of-memory killer does)"
+NOBODY_KNOWN = "; nothing says who sent it: the program, a scheduler, or the kernel for want of memory"
 """What is added to a SIGKILL that is not ours."""
 
 OF_A_SIGNAL = 128

@@ -71,7 +71,9 @@ def _band(fit: ScalingFit, grid: list[float]) -> list[tuple[float, float]]:
 
 
 def _alt(fit: ScalingFit, axis: str) -> str:
-    low, high = min(fit.points), max(fit.points)
+    middle = medians(fit.points)
+    low, high = min(middle), max(middle)
+    usual = " in the median" if len(middle) < len(fit.points) else ""
     prediction = ""
     if fit.predicted:
         x, y = max(fit.predicted)
@@ -79,7 +81,7 @@ def _alt(fit: ScalingFit, axis: str) -> str:
         prediction = f" Predicted at {x:g}: {least}{seconds(y)}."
     return (
         f"{fit.quantity.capitalize()} against {axis}, {count(len(fit.points), 'trial')}: "
-        f"{seconds(low[1])} at {low[0]:g}, {seconds(high[1])} at {high[0]:g}. "
+        f"{seconds(low[1])} at {low[0]:g}, {seconds(high[1])} at {high[0]:g}{usual}. "
         f"{_rises(fit)}.{prediction}"
     )
 

@@ -189,5 +189,7 @@ def _decides(findings: Findings, axis: str, by_kind: dict[AxisFinding, AxisVerdi
         return "a value that changes what runs"
     if AxisFinding.IMPLICATED in by_kind:
         return "decided for the cells named"
+    if AxisFinding.NOT_NECESSARY in by_kind:
+        return "decided: it failed without it"
     changed = code(axis if factor.good == factor.bad else assignment(axis, factor.good))
     return f"the failing cell with only {changed} changed, passing as often as the certificate asks"

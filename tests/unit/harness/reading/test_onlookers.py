@@ -175,6 +175,48 @@ def test_a_sum_of_thousands_is_read():
     assert looks_on(*threads(f"def beside():\n    while True:\n        time.sleep(1 + {long})\n")) is True
 
 
+ON_ITS_LINE = {
+    "behind it": "def beside():\n    time.sleep(24); done.release()\n",
+    "in a loop": "def beside():\n    while True:\n        time.sleep(24); done.release()\n",
+    "two waits": "def beside():\n    time.sleep(24); time.sleep(1); done.release()\n",
+    "on one line": "def beside():\n    while True: time.sleep(24); done.release()\n",
+    "or": "def beside():\n    time.sleep(25) or done.set()\n",
+    "either": "def beside(s):\n    done.release() if time.sleep(s) is None else None\n",
+    "stored": "def beside():\n    global answer\n    answer = time.sleep(24)\n",
+    "of another": "def beside(box):\n    box.answer = time.sleep(24)\n",
+    "around it": "def beside():\n    q.put(time.sleep(24))\n",
+    "over lines": "def beside():\n    q.put(\n        [time.sleep(24)]\n    )\n",
+}
+
+
+@pytest.mark.parametrize("body", ON_ITS_LINE.values(), ids=ON_ITS_LINE)
+def test_what_else_stands_on_the_line_where_it_sleeps_is_still_to_come(body):
+    assert looks_on(*threads(body)) is False
+
+
+def test_the_wait_itself_is_the_call_that_the_next_frame_is_in():
+    waits = (
+        Frame(function="wait", file=f"{LIB}threading.py", line=9),
+        Frame(function="beside", file="/src/t.py", line=3),
+    )
+    for line, expected in (("done.wait()", True), ("done.wait() or lock.release()", False), ("pause()", False)):
+        body = f"import threading, os\ndef beside():\n    {line}\n"
+        assert looks_on(ThreadStack(tid=7, name="", frames=(*waits, *STARTED)), {"/src/t.py": body}) is expected, line
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("q.put(load(2))", False), ("self.publish(load(2))", False), ("self.answer = load(2)", False),
+        ("rows = load(2); q.put(rows)", False), ("rows = load(2)", True), ("rows = [load(2), load(3)]", True),
+    ],
+)  # fmt: skip
+def test_what_a_caller_does_with_the_result_is_still_to_come(line, expected):
+    body = f"import time, queue\nq = queue.Queue()\ndef load(s):\n    time.sleep(s)\n\ndef beside(self):\n    {line}\n"
+    frames = (Frame(function="load", file="/src/t.py", line=4), Frame(function="beside", file="/src/t.py", line=7))
+    assert looks_on(ThreadStack(tid=7, name="", frames=(*frames, *STARTED)), {"/src/t.py": body}) is expected
+
+
 def test_what_came_before_does_not_count():
     assert looks_on(
         *threads("def beside():\n    q.put(1)\n    while True:\n        time.sleep(5)\n        print(stats)\n")

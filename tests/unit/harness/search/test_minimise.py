@@ -78,7 +78,7 @@ def test_every_sentence_of_the_answer_carries_its_counts():
     search = play(Space(factors=(flag("a"), flag("b"), flag("c"))), lambda cell: cell["a"] and cell["c"])
     result = search.result()
     assert result.because == (
-        "{a=true, c=true} failed 2 of 2; with any one of them taken back it passed at least 22 times, never failing, "
+        "{a=true, c=true} failed 2 of 2; with any one of them taken back it passed 22 times, never failing, "
         "so that a failure rate of 0.15 or more would have been seen with 95 % if trials do not depend on each other."
     )
     assert result.notes == ("Not claimed: that no other set of settings fails, or that none is smaller.",)
