@@ -49,6 +49,9 @@ _EVENT = "eventfd:["
 _LISTENER = "/pymp-"
 """What the path of a socket has at which multiprocessing listens for processes of the same program."""
 
+_FORKS = "multiprocessing.forkserver"
+"""What stands in the command of a process that forks others when it is asked to."""
+
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
 _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
@@ -346,10 +349,23 @@ class Ends:
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
             if _LISTENER in self._line_of(pid, inode):
-                return End("socket-unix", OWN_CONNECTION, tuple(sorted(self._parents)), outside=False)
+                return End("socket-unix", OWN_CONNECTION, self._clients(pid), outside=False)
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
         return End("socket-unix", "a socket of this machine", holders, outside=not holders)
+
+    def _clients(self, pid: int) -> tuple[int, ...]:
+        """Who may connect where multiprocessing listens: the whole trial, for an address can be handed on.
+
+        That of a server which forks is told to nobody but the one that started it, and to those below that.
+        """
+        parent = self._parents.get(pid)
+        if parent not in self._parents or not any(_FORKS in part for part in self._files.parts(f"{pid}/cmdline")):
+            return tuple(sorted(self._parents))
+        family = {parent}
+        while more := {child for child, above in self._parents.items() if above in family} - family:
+            family |= more
+        return tuple(sorted(family))
 
     def _of_tcp(self, row: Sequence[str], rows: Sequence[Sequence[str]]) -> End:
         """A socket by its row in the kernel's table of those of TCP, of which ``rows`` are all."""

@@ -120,6 +120,25 @@ def test_where_multiprocessing_listens_nobody_else_comes_and_at_another_path_any
     assert [(end.holders, end.outside) for end in ends] == [((ME,), False), ((), True)]
 
 
+@pytest.mark.parametrize("forks", [True, False])
+def test_who_forks_when_asked_is_asked_by_nobody_but_who_started_it_and_those_below(forks):
+    code = (
+        "import multiprocessing.connection as c, time\n"
+        "one = c.Listener(family='AF_UNIX')\n"
+        "print(one._listener._socket.fileno(), flush=True)\n"
+        "time.sleep(60)"
+    )
+    words = [sys.executable, "-c", code, "multiprocessing.forkserver" if forks else "multiprocessing.managers"]
+    agent, other_rank = 4_100_001, 4_100_002
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+        fd = int(server.stdout.readline())
+        parents = {agent: 1, other_rank: agent, ME: agent, server.pid: ME}
+        end = Ends(parents).of(server.pid, Call("accept", (fd, 0, 0, 0, 0, 0), timed=False))
+        server.kill()
+    everybody = tuple(sorted(parents))
+    assert (end.holders, end.outside) == (tuple(sorted((ME, server.pid))) if forks else everybody, False)
+
+
 def test_anybody_may_know_a_port_that_the_kernel_did_not_choose():
     for port in range(20_000, 30_000):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)) as server:
