@@ -22,8 +22,8 @@ if number == 2:
 """
 
 
-def run(tmp_path, *options):
-    (tmp_path / "train.py").write_text(PROGRAM)
+def run(tmp_path, *options, program=PROGRAM):
+    (tmp_path / "train.py").write_text(program)
     tool = Path(sys.executable).with_name("nsa-harness")
     command = [tool, "run", *options, "--runs", "kept", "--", sys.executable, "train.py"]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
@@ -56,6 +56,13 @@ def test_no_more_runs_than_asked_for_and_the_rate_with_its_interval(tmp_path):
     assert "4 of 5 runs passed" in done.stdout
     assert " ".join(done.stdout.split()).count("fails in 1 of 5: 20.0% (95%: 0.5% to 71.6%). 14 passes in a row") == 1
     assert "the third one fails" in done.stdout
+
+
+def test_of_two_failures_each_has_its_own_rate(tmp_path):
+    done = run(tmp_path, "--repeat", "5", program=PROGRAM + 'if number == 4:\n    raise KeyError("the fifth")\n')
+    said = " ".join(done.stdout.split())
+    assert "fails in 2 of 5: 40.0% (95%: 5.3% to 85.3%). So many passes in a row would show one of them fixed" in said
+    assert "14 for CRASH (RuntimeError), 1 of 5, 14 for CRASH (KeyError), 1 of 5" in said
 
 
 def test_at_most_as_often_as_repeat_says(tmp_path):

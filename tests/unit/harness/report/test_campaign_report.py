@@ -250,6 +250,8 @@ def test_a_cell_of_an_axis_that_the_other_run_lacks_is_compared_where_that_axis_
     broken = "ckpt=reentrant, n_layers=12, seq_len=128"
     assert rows[broken] == ("**broken**" if sets else "only after")
     assert report.summary.verdict == ("1 broken" if sets else "Nothing changed")
+    new = f" Tried by the later run alone, and failing: {broken} (HANG (deadlock))."
+    assert report.summary.answer.endswith(new) is not bool(sets)
 
 
 def test_runs_without_a_common_cell_are_not_compared(make_campaign):
