@@ -105,6 +105,17 @@ class GpuView:
         return replace(self, samples=self.samples[max(begin - 1, 0) :])
 
     @property
+    def idles(self) -> GpuView:
+        """Its last samples, between which no kernel was resident and nothing computed or moved.
+
+        None where the card counts no units: then a kernel may have come and gone between two of them.
+        """
+        begin = len(self.samples)
+        while begin and _does_nothing(self.samples[begin - 1]):
+            begin -= 1
+        return replace(self, samples=self.samples[max(begin - 1, 0) :] if begin < len(self.samples) else ())
+
+    @property
     def _is_full_and_rests(self) -> bool:
         if not self.utilisations or not self._traffic or min(self.utilisations) < FULL or self._computes:
             return False
@@ -225,6 +236,10 @@ class Gpus:
 def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: float = 0.0) -> tuple[GpuView, ...]:
     """The GPUs of these processes, as :meth:`Gpus.of` has them."""
     return Gpus(evidence.gpus).of(pids, since_s=since_s)
+
+
+def _does_nothing(sample: GpuSample) -> bool:
+    return sample.activity is not None and _may_poll(sample.activity) and not sample.utilisation
 
 
 def _may_poll(activity: GpuActivity | None) -> bool:

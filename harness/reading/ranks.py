@@ -141,7 +141,7 @@ def job_of(
     job = Job(stand=stand, leaders=leaders, ranks=ranks, ended_ranks=ended_ranks, elsewhere=elsewhere)
     if not job.several:
         gpus = Gpus(evidence.gpus)
-        return replace(job, stand={**stand, **{pid: _alone(stand[pid], gpus) for pid in leaders}})
+        return replace(job, stand={**stand, **{pid: _alone(pid, stand, gpus) for pid in leaders}})
     return _Relations(job, evidence).job() if related else job
 
 
@@ -160,12 +160,24 @@ def _everybody(world: int) -> frozenset[int]:
     return frozenset(range(world))
 
 
-def _alone(one: Standing, gpus: Gpus) -> Standing:
+def _alone(pid: int, stand: Mapping[int, Standing], gpus: Gpus) -> Standing:
     """The standing of a process that trains alone, with its wait for its GPU put in place of the core that it burns."""
+    one = stand[pid]
     at_the_gpu = one.meeting is not None and one.meeting.kind == "gpu"
     if one.motion is None or not (at_the_gpu or (one.is_behind_a_gpu and not one.may_act_by_a_thread)):
         return one
+    if at_the_gpu and _with_those_above(pid, stand).issuperset(stand) and idles_for_good(one, gpus):
+        return replace(one, chances=())
     return replace(one, chances=_in_its_own_kernels(one, gpus))
+
+
+def _with_those_above(pid: int, stand: Mapping[int, Standing]) -> set[int]:
+    """A process and whatever started it: the launchers of a program that has no other process."""
+    above: set[int] = set()
+    while pid in stand and pid not in above:
+        above.add(pid)
+        pid = stand[pid].parent
+    return above
 
 
 def _of_a_helper(one: Standing, everybody: frozenset[int]) -> Standing:
@@ -190,6 +202,18 @@ def _in_its_own_kernels(one: Standing, gpus: Gpus) -> tuple[Chance, ...]:
     views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
     is_endless = spins(one, gpus) and all(_rests_for_good(gpu, one) for gpu in views)
     return () if is_endless else (_AT_WORK,)
+
+
+def idles_for_good(one: Standing, gpus: Gpus) -> bool:
+    """Whether a process waits for a GPU that has nothing to do, and no thread of it will give it anything.
+
+    What was queued there waits for an event, a flag or a function of the host's that never comes. A callback runs in
+    a thread of the driver's: that must sleep, too, and not on a timer.
+    """
+    views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
+    if not views or one.has_another_thread or one.unwoken - one.background or one.may_act_by_a_thread:
+        return False
+    return all(gpu.idles.seconds >= POLLS_S and not gpu.foreign for gpu in views)
 
 
 def _rests_for_good(gpu: GpuView, one: Standing) -> bool:

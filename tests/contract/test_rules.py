@@ -14,7 +14,7 @@ import pytest
 
 from harness.classify.engine import RULES, classify
 from harness.classify.rules.busy import healthy_silence_s
-from harness.core.devices import GpuProcess, GpuSample, MemoryMark
+from harness.core.devices import GpuActivity, GpuProcess, GpuSample, MemoryMark
 from harness.core.evidence import (
     Evidence,
     Frame,
@@ -1741,6 +1741,44 @@ def beside(*others: GpuProcess, utilisation: int = 100) -> tuple[GpuSample, ...]
 )
 def test_the_numbers_of_a_gpu_that_others_compute_on_prove_nothing_of_one_process(other, kind):
     assert classify(on_gpu(gpus=beside(other))).kind is kind
+
+
+NOTHING = GpuActivity(floating=0.0, integer=0.0, memory=0.0004)
+
+
+def idle_card(*, every_s: float = 5.0, activity: GpuActivity | None = NOTHING, **card: Any) -> tuple[GpuSample, ...]:
+    """A card on which nothing is, seen five times."""
+    samples = gpus(**{"samples": 5, "every_s": every_s, "utilisation": 0, **card})
+    return tuple(replace(sample, activity=activity) for sample in samples)
+
+
+def test_what_is_queued_on_a_gpu_that_has_nothing_to_do_waits_for_who_never_comes():
+    verdict = classify(on_gpu(gpus=idle_card()))
+    assert told(verdict) == "HANG native-wait medium"
+    assert "no kernel was there for 20 s, and all other threads sleep" in verdict.because
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"gpus": idle_card(every_s=2.9)},
+        {"gpus": idle_card(activity=None)},
+        {"gpus": idle_card(activity=replace(NOTHING, memory=0.004))},
+        {"gpus": idle_card(activity=replace(NOTHING, floating=0.1))},
+        {"gpus": idle_card(utilisation=3)},
+        {"gpus": idle_card(foreign_mib=9000)},
+        {"gpus": idle_card(), "processes": looks(**BUSY, side=thread_waiting(**SLEEPS))},
+        {"gpus": idle_card(), "processes": looks(**BUSY, side=thread_waiting(state="R"))},
+        {"gpus": idle_card(), "processes": looks(**BUSY, side=thread_waiting(wchan="do_sys_poll", call="poll"))},
+        {"gpus": idle_card(), "processes": (*looks(**BUSY), *looks(pid=4242, parent=PID))},
+    ],
+    ids=[
+        "early", "no units", "moves", "computes", "a kernel now and then", "shared", "a thread on a timer",
+        "a thread that runs", "a thread that waits for outside", "another process",
+    ],
+)  # fmt: skip
+def test_a_gpu_with_nothing_to_do_may_yet_be_given_something(seen):
+    assert classify(on_gpu(**seen)).kind is Kind.UNRESOLVED
 
 
 @pytest.mark.parametrize("asked", range(3))

@@ -53,11 +53,11 @@ from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting
 from harness.reading.frames import own_frame, python_frames, spell, telling_frame
-from harness.reading.gpus import gpus_of_pids
+from harness.reading.gpus import Gpus, gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.meeting import meeting_of
 from harness.reading.pace import ASKED_S, ONLOOKERS_S
-from harness.reading.ranks import late_ranks
+from harness.reading.ranks import idles_for_good, late_ranks
 from harness.reading.standing import ENDS, MESSAGES, culprit
 from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
 from harness.reading.waits import SHARED_LOCK, UNSEEN, Ender, gil_holder, lock_cause, wait_of
@@ -584,11 +584,16 @@ def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
 def _gpu_verdict(case: Case, one: Standing) -> Verdict:
     gpus = gpus_of_pids(case.evidence, {one.pid}, since_s=one.looks[0].t_s - 1.0)
     frame = one.meeting.frame if one.meeting is not None else None
+    cause, why = "gpu-spin", "a kernel is there and works on nothing"
+    if idles_for_good(one, Gpus(case.evidence.gpus)):
+        seconds = min(gpu.idles.seconds for gpu in gpus)
+        cause, why = "native-wait", f"no kernel was there for {seconds:.0f} s, and all other threads sleep: what is "
+        why += "queued waits for an event, a flag or a callback that nobody will end"
     because = (
         f"in {len(one.samples)} of {len(one.samples)} samples the host waits for its GPU in "
-        f"{spell(frame)}, and {'; '.join(map(str, gpus))}: a kernel is there and works on nothing"
+        f"{spell(frame)}, and {'; '.join(map(str, gpus))}: {why}"
     )
-    verdict = _hang(case, one, "gpu-spin", because, confidence=Confidence.MEDIUM, cites=cited([one, *gpus]))
+    verdict = _hang(case, one, cause, because, confidence=Confidence.MEDIUM, cites=cited([one, *gpus]))
     return replace(verdict, path=())  # the host runs ahead of its GPU, and may come to wait for it anywhere
 
 
