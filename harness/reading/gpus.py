@@ -239,7 +239,7 @@ def gpus_of_pids(evidence: Evidence, pids: Iterable[int | None], *, since_s: flo
 
 
 def _does_nothing(sample: GpuSample) -> bool:
-    return sample.activity is not None and _may_poll(sample.activity) and not sample.utilisation
+    return sample.activity is not None and _may_poll(sample.activity) and sample.utilisation == 0
 
 
 def _may_poll(activity: GpuActivity | None) -> bool:
