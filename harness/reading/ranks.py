@@ -213,7 +213,7 @@ def idles_for_good(one: Standing, gpus: Gpus) -> bool:
     views = gpus.of({one.pid}, since_s=one.looks[0].t_s - 1.0)
     if not views or one.has_another_thread or one.unwoken - one.background or one.may_act_by_a_thread:
         return False
-    return all(gpu.idles.seconds >= POLLS_S and not gpu.foreign for gpu in views)
+    return all(gpu.seconds >= POLLS_S and not gpu.foreign for gpu in (view.idles for view in views))
 
 
 def _rests_for_good(gpu: GpuView, one: Standing) -> bool:

@@ -1758,6 +1758,12 @@ def test_what_is_queued_on_a_gpu_that_has_nothing_to_do_waits_for_who_never_come
     assert "no kernel was there for 20 s, and all other threads sleep" in verdict.because
 
 
+def test_who_was_on_an_idle_card_before_does_not_matter():
+    others = gpus(samples=1, foreign_mib=9000)
+    idle = idle_card(start_s=LAST_MARK_S + STALL_S + 1.2)
+    assert told(classify(on_gpu(gpus=(*others, *idle)))) == "HANG native-wait medium"
+
+
 @pytest.mark.parametrize(
     "seen",
     [
