@@ -106,14 +106,14 @@ class GpuView:
 
     @property
     def idles(self) -> GpuView:
-        """Its last samples, between which no kernel was resident and nothing computed or moved.
+        """Its last samples that saw no kernel, and since the one before each nothing that computed or moved memory.
 
         None where the card counts no units: then a kernel may have come and gone between two of them.
         """
         begin = len(self.samples)
         while begin and _does_nothing(self.samples[begin - 1]):
             begin -= 1
-        return replace(self, samples=self.samples[max(begin - 1, 0) :] if begin < len(self.samples) else ())
+        return replace(self, samples=self.samples[begin:])
 
     @property
     def _is_full_and_rests(self) -> bool:

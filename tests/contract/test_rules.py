@@ -1755,7 +1755,7 @@ def idle_card(*, every_s: float = 5.0, activity: GpuActivity | None = NOTHING, *
 def test_what_is_queued_on_a_gpu_that_has_nothing_to_do_waits_for_who_never_comes():
     verdict = classify(on_gpu(gpus=idle_card()))
     assert told(verdict) == "HANG native-wait medium"
-    assert "no kernel was there for 20 s, and all other threads sleep" in verdict.because
+    assert "no kernel was there for 15 s, and all other threads sleep" in verdict.because
 
 
 def test_who_was_on_an_idle_card_before_does_not_matter():
@@ -1767,7 +1767,7 @@ def test_who_was_on_an_idle_card_before_does_not_matter():
 @pytest.mark.parametrize(
     "seen",
     [
-        {"gpus": idle_card(every_s=2.9)},
+        {"gpus": idle_card(every_s=3.9)},
         {"gpus": idle_card(activity=None)},
         {"gpus": idle_card(activity=replace(NOTHING, memory=0.004))},
         {"gpus": idle_card(activity=replace(NOTHING, floating=0.1))},
