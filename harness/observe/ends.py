@@ -357,15 +357,19 @@ class Ends:
     def _clients(self, pid: int) -> tuple[int, ...]:
         """Who may connect where multiprocessing listens: the whole trial, for an address can be handed on.
 
-        That of a server which forks is told to nobody but the one that started it, and to those below that.
+        That of a server which forks is told to nobody but the one that started it, and to those below that. What it
+        has forked has its command, too, and may be a server of anything.
         """
         parent = self._parents.get(pid)
-        if parent not in self._parents or not any(_FORKS in part for part in self._files.parts(f"{pid}/cmdline")):
+        if parent not in self._parents or self._forks(parent) or not self._forks(pid):
             return tuple(sorted(self._parents))
         family = {parent}
         while more := {child for child, above in self._parents.items() if above in family} - family:
             family |= more
         return tuple(sorted(family))
+
+    def _forks(self, pid: int) -> bool:
+        return any(_FORKS in part for part in self._files.parts(f"{pid}/cmdline"))
 
     def _of_tcp(self, row: Sequence[str], rows: Sequence[Sequence[str]]) -> End:
         """A socket by its row in the kernel's table of those of TCP, of which ``rows`` are all."""

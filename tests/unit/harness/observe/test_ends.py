@@ -120,23 +120,31 @@ def test_where_multiprocessing_listens_nobody_else_comes_and_at_another_path_any
     assert [(end.holders, end.outside) for end in ends] == [((ME,), False), ((), True)]
 
 
-@pytest.mark.parametrize("forks", [True, False])
-def test_who_forks_when_asked_is_asked_by_nobody_but_who_started_it_and_those_below(forks):
+@pytest.mark.parametrize(("forks", "is_forked"), [(True, False), (False, False), (True, True)])
+def test_who_forks_when_asked_is_asked_by_nobody_but_who_started_it_and_those_below(forks, is_forked):
     code = (
         "import multiprocessing.connection as c, time\n"
+        f"{'import os; os.fork() and (os.wait(), os._exit(0))' if is_forked else ''}\n"
         "one = c.Listener(family='AF_UNIX')\n"
-        "print(one._listener._socket.fileno(), flush=True)\n"
+        "import os; print(one._listener._socket.fileno(), os.getpid(), flush=True)\n"
         "time.sleep(60)"
     )
     words = [sys.executable, "-c", code, "multiprocessing.forkserver" if forks else "multiprocessing.managers"]
     agent, other_rank = 4_100_001, 4_100_002
     with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
-        fd = int(server.stdout.readline())
-        parents = {agent: 1, other_rank: agent, ME: agent, server.pid: ME}
-        end = Ends(parents).of(server.pid, Call("accept", (fd, 0, 0, 0, 0, 0), timed=False))
+        fd, listens = map(int, server.stdout.readline().split())
+        parents = {
+            agent: 1,
+            other_rank: agent,
+            ME: agent,
+            server.pid: ME,
+            **({listens: server.pid} if is_forked else {}),
+        }
+        end = Ends(parents).of(listens, Call("accept", (fd, 0, 0, 0, 0, 0), timed=False))
+        psutil.Process(listens).kill()
         server.kill()
-    everybody = tuple(sorted(parents))
-    assert (end.holders, end.outside) == (tuple(sorted((ME, server.pid))) if forks else everybody, False)
+    family = {ME, server.pid} if forks and not is_forked else parents
+    assert (end.holders, end.outside) == (tuple(sorted(family)), False)
 
 
 def test_anybody_may_know_a_port_that_the_kernel_did_not_choose():
