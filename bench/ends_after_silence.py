@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -63,7 +62,7 @@ def run(case: tuple[float, str], *, top: Path, backend: str, bare: bool) -> dict
     if not bare:
         harness = str(Path(sys.executable).with_name("nsa-harness"))
         command = [harness, "run", "--json", "--runs", "runs", "--", *command]
-    done = subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
     (folder / "out.txt").write_text(done.stdout + done.stderr)
     verdict = "" if bare else json.loads(done.stdout)["trials"][0]["verdict"]
     records = [one for one in folder.rglob("recorder_rank*") if one.is_file() and one.stat().st_size]

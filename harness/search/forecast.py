@@ -56,7 +56,7 @@ def forecast(search: Minimise) -> PlanEstimate:
     estimate = _estimate(plays, is_measured=search.is_measured)
     if search.most_causes == 1:
         return estimate
-    return replace(estimate, text=f"{estimate.text} where one cause is all; each further one costs about as much again")
+    return replace(estimate, text=f"{estimate.text} where one cause is all; further ones are not counted")
 
 
 def within(estimate: PlanEstimate, *, most: int, done: int) -> PlanEstimate:

@@ -336,7 +336,7 @@ def _check_places(command: Sequence[str], axes: Mapping[str, Axis]) -> None:
     for place in placeholders(command):
         if place.name not in axes or axes[place.name].path != f"args.{place.name}":
             name = place.name
-            how = f"{name}: {{type: flag}}" if place.is_flag else f"{name}: {{values: [...]}}"
+            how = f"{name}: {{type: flag}}" if place.is_flag else f"{name}: {{type: categorical, values: [...]}}"
             cure = "it has apply, which says where it goes" if name in axes else f"add it to axes ({how})"
             raise SpecError(f"{{{name}}} is no axis of the command: {cure}; a literal {{{name}}} is {{{{{name}}}}}")
 

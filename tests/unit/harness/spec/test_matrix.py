@@ -85,6 +85,29 @@ axes:
     assert matrix.bundle(matrix.space.bad).args == ("--x=2",)
 
 
+FOREIGN = "version: 1\nname: m\ntarget: command\ncommand: [train, '{amp:--amp}', --n, '{n}']\naxes:\n"
+
+
+@pytest.mark.parametrize(
+    ("axes", "cure"),
+    [
+        ("  n: {type: ordered, values: [1, 2]}\n", "amp: {type: flag}"),
+        ("  amp: {type: flag}\n", "n: {type: categorical, values: [...]}"),
+    ],
+)
+def test_what_the_command_lacks_is_named_with_a_cure_that_can_be_read(axes, cure):
+    with pytest.raises(SpecError) as error:
+        parse(FOREIGN + axes)
+    assert f"add it to axes ({cure})" in str(error.value)
+    assert parse(f"{FOREIGN}{axes}  {cure.replace('...', 'a, b')}\n").strategy is MatrixStrategy.FULL
+
+
+@pytest.mark.parametrize("more", ["include:\n  - {n: 2}\n", "searches:\n  - {name: one, kind: minimise}\n"])
+def test_a_file_that_says_what_is_run_is_that_list(more):
+    axes = "  n: {type: ordered, values: [1, 2]}\n  amp: {type: flag}\n"
+    assert parse(FOREIGN + axes + more).strategy is MatrixStrategy.LIST
+
+
 def test_selectors_mean_the_values_they_allow():
     matrix = parse(HEAD + "exclude:\n  - {n_layers: '>=3', sdpa: [any, no-flash], share_kv: 1}\n")
     (rule,) = matrix.space.rules
