@@ -167,6 +167,12 @@ def test_requirements_far_apart_are_taken_along_and_cost_no_hang_each():
     assert search.failures <= 4
 
 
+@pytest.mark.parametrize("causes", [1, 3])
+def test_a_plan_of_several_causes_says_that_it_counts_one(causes):
+    search = Minimise(Space(factors=(flag("a"), flag("b"), flag("c"))), Effort(max_trials=2000), causes=causes)
+    assert ("where one cause is all; further ones are not counted" in search.estimate().text) is (causes > 1)
+
+
 def test_breaking_a_cause_takes_what_requires_it_along_so_that_completeness_can_be_shown():
     space = Space(factors=(flag("fa2"), flag("win"), flag("other")), rules=(requires("win", "fa2"),))
     result = play(space, lambda cell: cell["fa2"], lambda cell: cell["other"], causes=9).result()
