@@ -85,7 +85,7 @@ MAIN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", SMEM_BYTES)
-@pytest.mark.parametrize(("D", "E", "group"), [(128, 128, 16), (192, 128, 6)])
+@pytest.mark.parametrize(("D", "E", "group"), [(128, 128, 16), pytest.param(192, 128, 6, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", MAIN)
 def test_selected_attention_fits_the_machine(name, D, E, group, capability, tmp_path):
     kernel, stack_limit = MAIN[name]

@@ -77,8 +77,8 @@ def launched(monkeypatch, *, n_rows, **sizes):
     ("shape", "n_rows", "capability"),
     [
         ("64/4 heads of 128", 1, 90),
-        ("64/4 heads of 128", 16, 90),
-        ("64/4 heads of 128", 16, 80),
+        pytest.param("64/4 heads of 128", 16, 90, marks=pytest.mark.long),
+        pytest.param("64/4 heads of 128", 16, 80, marks=pytest.mark.long),
         ("the 125M model", 1, 80),
     ],
 )

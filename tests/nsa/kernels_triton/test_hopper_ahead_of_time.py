@@ -135,7 +135,7 @@ REST = [
 @pytest.mark.parametrize(
     ("D", "kind", "group", "element"), [*CHEAP, *(pytest.param(*shape, marks=pytest.mark.long) for shape in REST)]
 )
-@pytest.mark.parametrize("gated", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gated", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["forward", "dq", "dk and dv"])
 def test_a_hopper_kernel_fits_the_machine_spills_little_and_waits_for_no_product_early(
     name, D, kind, group, element, gated, tmp_path
@@ -199,7 +199,7 @@ def test_block_scores_of_a_tile_leave_room_for_three_programs_and_add_heads_in_r
     assert "SHFL" not in in_the_loop.split("HGMMA", 1)[1]  # what crosses threads happens once for all heads
 
 
-@pytest.mark.parametrize("n_blocks", [512, pytest.param(2048, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_blocks", [512, pytest.param(2048, marks=pytest.mark.long)])
 def test_ranking_compares_a_warp_in_one_instruction(n_blocks, tmp_path):
     sizes = OF_SCORES | {"BN": 16, "BJ": n_blocks, "ROWS": 1}
     binary = compiled_plain(triton_scores.choose_kernel, sizes, {}, "fp32", num_warps=1, num_stages=1)
@@ -250,7 +250,7 @@ def test_a_query_attends_to_its_blocks_without_a_padded_row_or_a_spill_and_leave
     [
         (16, "bf16", False),
         *(
-            pytest.param(*shape, marks=pytest.mark.slow)
+            pytest.param(*shape, marks=pytest.mark.long)
             for shape in ((16, "bf16", True), (48, "fp16", False), (64, "bf16", True))
         ),
     ],
