@@ -7,6 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING
 
 from harness.observe.bounded import Bounded
@@ -14,7 +15,8 @@ from harness.observe.ends import Ends
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import sources
-from harness.reading.frames import deciding_thread
+from harness.reading.awaits import rests_in_a_loop, with_awaited
+from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm
@@ -213,6 +215,7 @@ class Sampler:
         # Side by side: a dumper waits for its process longer than it computes, and ranks are compared with each other.
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             answers = list(pool.map(take, enumerate(requests, first)))
+        taken = len(self.stacks)
         for sample, failures in answers:
             for failure in failures:
                 numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
@@ -227,6 +230,7 @@ class Sampler:
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
+            list(pool.map(partial(self._ask_what_it_awaits, taken), self._ranks().values(), self._ranks().keys()))
         if not self.stacks:
             self._patience_s = math.inf  # nobody can be asked who prints
         before, self._before = self._before, {}
@@ -254,6 +258,20 @@ class Sampler:
         if lacks:
             sample = with_variables(sample, answer.variables, sources(sample))
         self.stacks[place] = replace(sample, positions=answer.positions, ran=answer.ran)
+
+    def _ask_what_it_awaits(self, taken: int, pid: int, rank: int) -> None:
+        """Ask a process whose event loop has nothing to do where its coroutines wait; stacks do not show them.
+
+        Of this dump, before which ``taken`` samples were taken.
+        """
+        asker = self._asker()
+        places = [at for at in range(taken, len(self.stacks)) if self.stacks[at].pid == pid]
+        main = thread_of(self.stacks[places[-1]], pid) if places else None
+        if asker is None or main is None or not rests_in_a_loop(main):
+            return
+        answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=ANSWER_S, asleep=True)
+        for at in places:
+            self.stacks[at] = with_awaited(self.stacks[at], answer.awaited)
 
     def _asker(self) -> Faulthandler | None:
         """The source that can ask a process about itself, if it is among those of the trial."""

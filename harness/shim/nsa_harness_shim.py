@@ -416,7 +416,7 @@ def show_stacks(file: "TextIO") -> None:
 
         try:
             frames = own_frames(frame)
-            answer = {"positions": positions(frames), "values": values(frames)}
+            answer = {"positions": positions(frames), "values": values(frames), "awaited": awaited(frames)}
             file.write(f"inside {json.dumps(answer)}\n")
             file.flush()
         except Exception:  # noqa: BLE001, S110 - whatever a program's own objects do when they are looked at
@@ -440,6 +440,41 @@ def own_frames(frame: "FrameType | None") -> "list[FrameType]":
         frames += [frame] if frame.f_code.co_filename != __file__ else []
         frame = frame.f_back
     return frames
+
+
+def awaited(frames: "list[FrameType]") -> "list[tuple[str, str, int]]":
+    """Where the coroutines stand that the main thread's task awaits, innermost first: function, file, line.
+
+    From the task for which its event loop runs on to the task which that one awaits; of several that are gathered, the
+    first that is not done. They have no frame on the stack.
+    """
+    rows: list[tuple[str, str, int]] = []
+    starts = [frame for frame in frames if frame.f_code.co_name == "run_until_complete"]
+    future: Any = starts[0].f_locals.get("future") if starts else None
+    for _ in range(MOST_POSITIONS):
+        if future is None:
+            break
+        gathered = [child for child in getattr(future, "_children", ()) if not child.done()]
+        coroutine = future.get_coro() if hasattr(future, "get_coro") else None
+        outer = list(map(place_in_source, coroutines(coroutine)))
+        rows = outer[::-1] + rows
+        future = gathered[0] if gathered else getattr(future, "_fut_waiter", None)
+    return rows[:MOST_POSITIONS]
+
+
+def coroutines(one: "Any") -> "list[FrameType]":
+    """The frames of a coroutine and of what it awaits in turn, outermost first."""
+    frames: list[FrameType] = []
+    while one is not None and len(frames) < MOST_POSITIONS:
+        frame = getattr(one, "cr_frame", None) or getattr(one, "gi_frame", None) or getattr(one, "ag_frame", None)
+        frames += [frame] if frame is not None else []
+        one = getattr(one, "cr_await", None) or getattr(one, "gi_yieldfrom", None) or getattr(one, "ag_await", None)
+    return frames
+
+
+def place_in_source(frame: "FrameType") -> "tuple[str, str, int]":
+    """Function, file and line of a frame."""
+    return frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno
 
 
 def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[str, str]]]":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.shim.nsa_harness_shim import items_of, own_frames, positions
+from harness.shim.nsa_harness_shim import awaited, items_of, own_frames, positions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,3 +83,57 @@ def test_watch_never_says_of_what_gets_nowhere_that_no_hang_was_seen(tmp_path, t
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
         job.kill()
     assert (done.returncode, json.loads(done.stdout)["verdict"]["cause"]) == (status, cause)
+
+
+def test_a_task_tells_where_what_it_awaits_stands():
+    """On to the task that it awaits, and of several that are gathered to the first that is not done."""
+    rows = []
+
+    async def inner(future):
+        await future
+
+    async def middle(future):
+        await inner(future)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        tasks = [loop.create_task(asyncio.sleep(0)), loop.create_task(middle(future))]
+        loop.call_later(0.02, lambda: rows.extend(awaited(own_frames(sys._getframe()))))
+        loop.call_later(0.04, future.set_result, None)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert [function for function, _, _ in rows] == ["inner", "middle", "main"]
+    assert {file for _, file, _ in rows} == {__file__}
+    first = inner.__code__.co_firstlineno
+    assert [line - first for _, _, line in rows] == [1, 4, 12]
+
+
+def test_without_an_event_loop_nothing_is_awaited():
+    assert awaited(own_frames(sys._getframe())) == []
+
+
+AWAITS = """
+import asyncio
+async def take(queue):
+    while await queue.get() is not None:
+        pass
+async def main():
+    print("on", flush=True)
+    await take(asyncio.Queue())
+asyncio.run(main())
+"""
+
+
+def test_of_a_stuck_event_loop_the_line_is_named_that_awaits(tmp_path):
+    path = tmp_path / "serve.py"
+    path.write_text(AWAITS)
+    command = [Path(sys.executable).with_name("nsa-harness"), "run", "--json", "--runs", tmp_path / "runs"]
+    done = subprocess.run(
+        [*command, "--", sys.executable, path], capture_output=True, text=True, timeout=60, check=False
+    )
+    verdict = json.loads(done.stdout)["trials"][0]["verdict"]
+    assert (verdict["kind"], verdict["confidence"]) == ("HANG", "high")
+    assert "the main thread waits in take (" in verdict["because"]
+    assert "serve.py:4)" in verdict["because"]

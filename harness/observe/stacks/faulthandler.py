@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from harness.clock import WallClock
 from harness.core.codec import from_json
 from harness.core.errors import JournalError
-from harness.core.evidence import Position, SourceFailure, StackSample
+from harness.core.evidence import Frame, Position, SourceFailure, StackSample
 from harness.core.outcome import signal_name
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import cut_off_by_a_stop, gone, in_a_write
@@ -48,6 +48,8 @@ _ENDS = re.compile(r"(^  File .* in (<module>|_run_module_as_main)|^ *\.\.\.)\n\
 INSIDE = "inside "
 """How the line of the shim begins that says where its loops are, and what they compute with (``show_stacks`` there)."""
 
+NOTHING: dict[str, tuple[()]] = {"positions": (), "values": (), "awaited": ()}
+
 _FIELDS = ("function", "file", "line", "name", "place", "of", "outer")
 
 
@@ -55,12 +57,14 @@ _FIELDS = ("function", "file", "line", "name", "place", "of", "outer")
 class Inside:
     """What a process says of its own main thread: where its loops are, and the variables of its innermost frames.
 
-    ``ran`` says that it answered at all: its main thread ran Python.
+    ``ran`` says that it answered at all: its main thread ran Python. ``awaited`` is where the coroutines stand that the
+    task awaits for which its event loop runs, innermost first.
     """
 
     ran: bool = False
     positions: tuple[Position, ...] = ()
     variables: tuple[Variables, ...] = ()
+    awaited: tuple[Frame, ...] = ()
 
 
 class Faulthandler:
@@ -100,27 +104,32 @@ class Faulthandler:
             threads=threads,
         )
 
-    def inside(self, *, pid: int, rank: int, trial_dir: Path, limit_s: float = ANSWER_S) -> Inside:
+    def inside(
+        self, *, pid: int, rank: int, trial_dir: Path, limit_s: float = ANSWER_S, asleep: bool = False
+    ) -> Inside:
         """What the process says of its main thread, between two of its instructions, within ``limit_s``.
 
         Empty where it carries no shim, or does not run Python at this moment: it is asked by a signal, which would end
-        a wait early.
+        a wait early. Where ``asleep`` says that the wait is one which Python itself takes up again, it is asked anyway.
         """
         path = layout.faulthandler(trial_dir, rank)
         gently, _ = self._pair(pid)
-        if self._proc.state(pid) != "R" or self._why_not(pid, gently, path=path, native=False):
+        runs = self._proc.state(pid) == "R"
+        if not (runs or asleep) or self._why_not(pid, gently, path=path, native=False):
             return Inside()
         text = self._ask(pid, gently, path=path, limit_s=limit_s)
         lines = [line for line in text.splitlines() if line.startswith(INSIDE)]
         try:
-            mark = json.loads(lines[-1].removeprefix(INSIDE)) if lines else {"positions": (), "values": ()}
+            mark = json.loads(lines[-1].removeprefix(INSIDE)) if lines else NOTHING
+            awaited = [Frame(function=name, file=file, line=line, native=False) for name, file, line in mark["awaited"]]
             return Inside(
-                ran=bool(text),
+                ran=runs and bool(text),
                 positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in mark["positions"]),
                 variables=tuple(Variables(int(n), own, shared) for n, own, shared in mark["values"]),
+                awaited=tuple(awaited),
             )
         except (ValueError, TypeError, KeyError, JournalError):
-            return Inside(ran=bool(text))
+            return Inside(ran=runs and bool(text))
 
     def _pair(self, pid: int) -> tuple[int, int]:
         """The signals by which this process can be asked, gently and at once."""

@@ -1,0 +1,76 @@
+"""Where coroutines wait is put between their event loop and what started it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.core.evidence import Frame, FrameLocals, LoopSample, StackSample, ThreadStack
+from harness.reading.awaits import rests_in_a_loop, with_awaited
+from harness.reading.frames import own_frame
+
+LIB = "/usr/lib/python3.11"
+
+
+def frame(function, line, file, *, native=False):
+    return Frame(function=function, file=file, line=line, native=native)
+
+
+EPOLL = frame("epoll_wait", 0, "libc.so.6", native=True)
+SELECT = frame("EpollSelector.select", 468, f"{LIB}/selectors.py")
+ONCE = frame("_run_once", 1884, f"{LIB}/asyncio/base_events.py")
+FOREVER = frame("run_forever", 607, f"{LIB}/asyncio/base_events.py")
+STARTS = frame("BaseEventLoop.run_until_complete", 640, f"{LIB}/asyncio/base_events.py")
+MODULE = frame("<module>", 11, "/home/me/serve.py")
+AWAITED = (frame("get", 158, f"{LIB}/asyncio/queues.py"), frame("main", 9, "/home/me/serve.py"))
+
+
+def sample(*frames, loops=(), variables=()):
+    thread = ThreadStack(tid=7, name="MainThread", frames=frames)
+    other = ThreadStack(tid=8, name="other", frames=(SELECT, MODULE))
+    return StackSample(
+        id="stack-1", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(other, thread), loops=loops,
+        variables=variables,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", [(EPOLL, SELECT, ONCE), (SELECT, ONCE), (ONCE,)])
+def test_a_loop_without_work_shows_what_its_task_awaits(inner):
+    before = sample(*inner, FOREVER, STARTS, MODULE)
+    after = with_awaited(before, AWAITED)
+    other, main = after.threads
+    assert main.frames == (*inner, FOREVER, *AWAITED, STARTS, MODULE)
+    assert other == before.threads[0]
+    assert own_frame(main) == AWAITED[1]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (frame("sleep", 0, "/home/me/serve.py"), ONCE, FOREVER, STARTS, MODULE),  # a coroutine runs
+        (SELECT, MODULE),
+        (SELECT, ONCE, FOREVER, frame("run_until_complete", 3, "/home/me/loop.py"), MODULE),
+    ],
+)
+def test_nothing_is_added_to_any_other_stack(frames):
+    before = sample(*frames)
+    assert with_awaited(before, AWAITED) is before
+    assert not rests_in_a_loop(before.threads[1])
+
+
+def test_what_is_known_of_frames_further_out_stays_theirs():
+    own = FrameLocals(tid=7, depth=4, locals=(("n", "3"),))
+    inner = FrameLocals(tid=7, depth=0, locals=(("timeout", "None"),))
+    beside = FrameLocals(tid=8, depth=1, locals=())
+    loops = [
+        LoopSample(
+            tid=tid, depth=depth, outer=5 - depth, function="f", file="", line=3, header_line=2, header="while 1:"
+        )
+        for tid, depth in ((7, 2), (7, 4), (8, 1))
+    ]
+    before = sample(SELECT, ONCE, FOREVER, STARTS, MODULE, variables=(inner, own, beside), loops=tuple(loops))
+    after = with_awaited(before, AWAITED)
+    assert [loop.depth for loop in after.loops] == [2, 6, 1]
+    assert after.variables == (inner, replace(own, depth=6), beside)
+    assert after.threads[1].frames[6] == MODULE
