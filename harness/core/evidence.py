@@ -136,7 +136,8 @@ class StackSample:
     ``onlookers`` are threads that, by the source of their own code, do nothing next that another may wait for,
     ``plain_onlookers`` those of them whose file uses nothing that another file of the program may define,
     ``endless_onlookers`` those in a loop that does not end by itself, and ``launchers`` those in one that only the end
-    of a process ends; ``actors`` are threads that may do such a thing.
+    of a process ends; ``actors`` are threads that may do such a thing. Tasks of an event loop that wakes for nothing
+    else stand among onlookers by negative numbers.
     """
 
     id: EvidenceId

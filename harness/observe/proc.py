@@ -246,7 +246,8 @@ class Proc(Files):
         timed = call.timed if call is not None else None
         library = ""
         if call is not None and ends is not None and asleep:
-            if not timed:
+            # An event loop's own limit may be that of tasks which mean nothing to the program (reading.awaits).
+            if not timed or (tid == pid and call.name.startswith("epoll")):
                 end = ends.of(pid, call)
             if tid != pid and (timed or call.name in LISTENS):
                 library = ends.library(pid, call)

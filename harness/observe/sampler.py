@@ -15,7 +15,7 @@ from harness.observe.ends import Ends
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import sources
-from harness.reading.awaits import rests_in_a_loop, with_awaited
+from harness.reading.awaits import rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
@@ -269,9 +269,11 @@ class Sampler:
         main = thread_of(self.stacks[places[-1]], pid) if places else None
         if asker is None or main is None or not rests_in_a_loop(main):
             return
-        answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=ANSWER_S, asleep=True)
+        loop = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=ANSWER_S, asleep=True).loop
         for at in places:
-            self.stacks[at] = with_awaited(self.stacks[at], answer.awaited)
+            sample = self.stacks[at]
+            texts = sources(replace(sample, threads=loop.tasks))
+            self.stacks[at] = with_awaited(with_onlookers(sample, loop, texts), loop.awaited)
 
     def _asker(self) -> Faulthandler | None:
         """The source that can ask a process about itself, if it is among those of the trial."""

@@ -39,10 +39,10 @@ _WAITS = (
     "/threading.py", "/queue.py", "/selectors.py", "/socket.py", "/ssl.py", "/subprocess.py", "/signal.py",
     "/multiprocessing/connection.py", "/multiprocessing/popen_fork.py", "/multiprocessing/popen_spawn_posix.py",
     "/multiprocessing/popen_forkserver.py", "/multiprocessing/process.py", "/multiprocessing/queues.py",
-    "/multiprocessing/synchronize.py", "/concurrent/futures/_base.py",
+    "/multiprocessing/synchronize.py", "/concurrent/futures/_base.py", "/asyncio/tasks.py",
 )  # fmt: skip
 """Files of the standard library that a thread may sleep in and that then call nothing of the program's own: not the
-loop of ``asyncio`` or ``sched``, nor a server."""
+loop of ``asyncio`` (its tasks sleep in another file) or ``sched``, nor a server."""
 
 _WAITS_IN_C = frozenset({
     "sleep", "acquire", "select", "poll", "epoll_wait", "recv", "recv_into", "recvfrom", "read", "readline",

@@ -34,6 +34,7 @@ _OF_MODULES = {
         "cpu_count environ fspath fsync getenv getloadavg getpid getppid listdir makedirs mkdir path replace rename",
         "scandir stat times uname utime waitpid",
     ),
+    "asyncio": _words("sleep"),
     "sys": _words("stdout stderr getsizeof"),
     "torch": _words("cuda mps no_grad"),
 }
@@ -366,14 +367,20 @@ class Scope:
 
     def _calls(self, call: ast.Call) -> str:
         """The function's own name, whatever it was imported as."""
-        names = names_of(call.func)
-        whole = (*self.file.imported.get(names[0], names[:1]), *names[1:]) if names else ()
+        whole = self._whole_name(call.func)
         return whole[-1] if whole else last_name(call.func)
+
+    def _whole_name(self, function: ast.expr) -> tuple[str, ...]:
+        """``("asyncio", "sleep")``, whatever was imported under which name; empty where it begins with no name."""
+        names = names_of(function)
+        return (*self.file.imported.get(names[0], names[:1]), *names[1:]) if names else ()
 
     def _lets_nobody_on(self, node: ast.AST) -> bool:
         match node:
             case ast.Call():
                 return self._is_known(node) and self._hands_over_no_act(node)
+            case ast.Await(value=ast.Call(func=function)):
+                return self._whole_name(function) == ("asyncio", "sleep")
             case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
                 return True
             case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):

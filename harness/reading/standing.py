@@ -225,6 +225,11 @@ class Standing:
         return self.state is not None and bool(self.state.timed) and self.state.tid not in self.unwoken
 
     @property
+    def wakes_for_onlookers(self) -> bool:
+        """Whether all that its event loop wakes for are tasks that merely look on, by every sample."""
+        return bool(self.samples) and all(any(tid < 0 for tid in sample.onlookers) for sample in self.samples)
+
+    @property
     def wakers(self) -> frozenset[int]:
         """Its threads that sleep on a timer, or run."""
         return frozenset(t.tid for t in self.looks[-1].threads if t.timed is not False or t.state not in ASLEEP)
@@ -507,6 +512,10 @@ def standing(
         peers = children or frozenset({last.parent}) & job_pids
     elif _awaits_processes(one):
         peers = children
+    elif one.wakes_for_onlookers and state is not None:
+        # What the loop sleeps for is theirs; the rest of it waits for ever.
+        state = replace(state, timed=False)
+        one = replace(one, state=state, wait=wait_of(state))
     by_signal = () if peers or last.state == "T" else _by_signals(one, children)
     return replace(
         one,
@@ -552,7 +561,8 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
     if moved.has_changed:
         yield Chance(how="it has begun another wait since it was looked at for a while")
         return
-    if not moved.still and not _only_gil_waiters(one, moved, keeper) and not _only_others_wake(moved, state):
+    others_move = _only_gil_waiters(one, moved, keeper) or _only_others_wake(moved, state) or _ticks_for_nobody(one)
+    if not moved.still and not others_move:
         yield from _moves(moved, state)
         return
     yield from _by_alarms(last)
@@ -719,6 +729,11 @@ def _only_others_wake(moved: Motion, state: ThreadState | None) -> bool:
     if state is None or state.timed is not False or not moved.polls or not moved.switches:
         return False
     return len({thread.switches for thread in moved.history(state.tid)}) == 1
+
+
+def _ticks_for_nobody(one: Standing) -> bool:
+    """Whether nothing moves but an event loop that wakes for tasks which merely look on."""
+    return one.wakes_for_onlookers and one.motion is not None and one.motion.polls
 
 
 # -- the closure

@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # nothing of this is imported when a program starts: types th
     from mmap import mmap
     from types import FrameType, ModuleType, TracebackType
     from typing import Any, TextIO
+
+    Row = tuple[str, str, int]
 else:
     import _signal  # below ``signal``, which takes 6 ms to import
 
@@ -416,7 +418,7 @@ def show_stacks(file: "TextIO") -> None:
 
         try:
             frames = own_frames(frame)
-            answer = {"positions": positions(frames), "values": values(frames), "awaited": awaited(frames)}
+            answer = {"positions": positions(frames), "values": values(frames), "loop": event_loop(frames)}
             file.write(f"inside {json.dumps(answer)}\n")
             file.flush()
         except Exception:  # noqa: BLE001, S110 - whatever a program's own objects do when they are looked at
@@ -442,29 +444,54 @@ def own_frames(frame: "FrameType | None") -> "list[FrameType]":
     return frames
 
 
-def awaited(frames: "list[FrameType]") -> "list[tuple[str, str, int]]":
-    """Where the coroutines stand that the main thread's task awaits, innermost first: function, file, line.
+def event_loop(frames: "list[FrameType]") -> "tuple[list[Row], list[tuple[str, list[Row]]], int]":
+    """Where the coroutines stand of the event loop that the main thread runs; they have no frame on its stack.
 
-    From the task for which its event loop runs on to the task which that one awaits; of several that are gathered, the
-    first that is not done. They have no frame on the stack.
+    First what the task awaits for which it runs, innermost first: on to the task that this one awaits, and of several
+    that are awaited together to the first that does more than sleep. Then the name and the coroutines of every other
+    task that is not done, and last how many timers the loop has.
     """
-    rows: list[tuple[str, str, int]] = []
+    loop = next((frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "run_forever"), None)
     starts = [frame for frame in frames if frame.f_code.co_name == "run_until_complete"]
+    timers: Any = getattr(loop, "_scheduled", None)
+    if loop is None or timers is None:
+        return [], [], 0
+    rows: list[Row] = []
+    chain: list[Any] = []
     future: Any = starts[0].f_locals.get("future") if starts else None
-    for _ in range(MOST_POSITIONS):
-        if future is None:
-            break
-        gathered = [child for child in getattr(future, "_children", ()) if not child.done()]
-        coroutine = future.get_coro() if hasattr(future, "get_coro") else None
-        outer = list(map(place_in_source, coroutines(coroutine)))
-        rows = outer[::-1] + rows
-        future = gathered[0] if gathered else getattr(future, "_fut_waiter", None)
-    return rows[:MOST_POSITIONS]
+    while future is not None and len(chain) < MOST_POSITIONS:
+        chain.append(future)
+        inside = coroutines(future)
+        rows = places(inside) + rows
+        awaited = sorted(awaited_together(future, inside), key=sleepers_last)
+        future = awaited[0] if awaited else getattr(future, "_fut_waiter", None)
+    tasks = [task for task in sys.modules["asyncio"].all_tasks(loop) if task not in chain]
+    others = [(task.get_name(), places(coroutines(task))) for task in tasks[:MOST_ITEMS]]
+    return rows[:MOST_POSITIONS], others, sum(not timer.cancelled() for timer in timers)
 
 
-def coroutines(one: "Any") -> "list[FrameType]":
-    """The frames of a coroutine and of what it awaits in turn, outermost first."""
+def awaited_together(future: "Any", frames: "list[FrameType]") -> "list[Any]":
+    """The tasks that are not done of those that a gathering, ``asyncio.wait`` or a group of tasks awaits."""
+    awaited = set(getattr(future, "_children", ()))
+    values = frames[-1].f_locals if frames else {}
+    file = frames[-1].f_code.co_filename if frames else ""
+    if file.endswith("/asyncio/tasks.py"):
+        awaited.update(values.get("fs", ()))
+    elif file.endswith("/asyncio/taskgroups.py"):
+        awaited.update(getattr(values.get("self"), "_tasks", ()))
+    return [one for one in awaited if not one.done()]
+
+
+def sleepers_last(task: "Any") -> "tuple[bool, str]":
+    """By which tasks are sorted: those in ``asyncio.sleep`` come last, else their names decide."""
+    rows = places(coroutines(task))
+    return bool(rows) and rows[0][0] == "sleep", task.get_name() if hasattr(task, "get_name") else ""
+
+
+def coroutines(task: "Any") -> "list[FrameType]":
+    """The frames of a task's coroutine and of what it awaits in turn, outermost first."""
     frames: list[FrameType] = []
+    one: Any = task.get_coro() if hasattr(task, "get_coro") else None
     while one is not None and len(frames) < MOST_POSITIONS:
         frame = getattr(one, "cr_frame", None) or getattr(one, "gi_frame", None) or getattr(one, "ag_frame", None)
         frames += [frame] if frame is not None else []
@@ -472,9 +499,9 @@ def coroutines(one: "Any") -> "list[FrameType]":
     return frames
 
 
-def place_in_source(frame: "FrameType") -> "tuple[str, str, int]":
-    """Function, file and line of a frame."""
-    return frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno
+def places(frames: "list[FrameType]") -> "list[Row]":
+    """Function, file and line of each, the last first."""
+    return [(frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno) for frame in reversed(frames)]
 
 
 def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[str, str]]]":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.shim.nsa_harness_shim import awaited, items_of, own_frames, positions
+from harness.shim.nsa_harness_shim import event_loop, items_of, own_frames, positions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,7 +87,7 @@ def test_watch_never_says_of_what_gets_nowhere_that_no_hang_was_seen(tmp_path, t
 
 def test_a_task_tells_where_what_it_awaits_stands():
     """On to the task that it awaits, and of several that are gathered to the first that is not done."""
-    rows = []
+    answers = []
 
     async def inner(future):
         await future
@@ -95,38 +95,79 @@ def test_a_task_tells_where_what_it_awaits_stands():
     async def middle(future):
         await inner(future)
 
+    async def beat():
+        await asyncio.sleep(60)
+
     async def main():
         loop = asyncio.get_running_loop()
         future = loop.create_future()
+        beats = loop.create_task(beat())
         tasks = [loop.create_task(asyncio.sleep(0)), loop.create_task(middle(future))]
-        loop.call_later(0.02, lambda: rows.extend(awaited(own_frames(sys._getframe()))))
+        loop.call_later(0.02, lambda: answers.append(event_loop(own_frames(sys._getframe()))))
         loop.call_later(0.04, future.set_result, None)
         await asyncio.gather(*tasks)
+        beats.cancel()
 
     asyncio.run(main())
+    rows, others, timers = answers[0]
     assert [function for function, _, _ in rows] == ["inner", "middle", "main"]
     assert {file for _, file, _ in rows} == {__file__}
     first = inner.__code__.co_firstlineno
-    assert [line - first for _, _, line in rows] == [1, 4, 12]
+    assert [line - first for _, _, line in rows] == [1, 4, 16]
+    assert [row[0] for row in others[0][1]] == ["sleep", "beat"]
+    assert (len(others), timers) == (1, 2)
+
+
+@pytest.mark.parametrize("together", ["gather", "wait", "TaskGroup"])
+def test_of_tasks_that_are_awaited_together_one_that_does_more_than_sleep_is_named(together):
+    answers = []
+
+    async def nap():
+        await asyncio.sleep(0.05)
+
+    async def stuck(future):
+        await future
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_later(0.02, lambda: answers.append(event_loop(own_frames(sys._getframe()))))
+        loop.call_later(0.04, future.set_result, None)
+        if together == "TaskGroup":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(nap())
+                group.create_task(stuck(future))
+        else:
+            tasks = [loop.create_task(nap()), loop.create_task(stuck(future))]
+            await (asyncio.gather(*tasks) if together == "gather" else asyncio.wait(tasks))
+
+    asyncio.run(main())
+    assert answers[0][0][0][0] == "stuck"
+    assert answers[0][0][-1][0] == "main"
 
 
 def test_without_an_event_loop_nothing_is_awaited():
-    assert awaited(own_frames(sys._getframe())) == []
+    assert event_loop(own_frames(sys._getframe())) == ([], [], 0)
 
 
 AWAITS = """
-import asyncio
+import asyncio, logging
 async def take(queue):
     while await queue.get() is not None:
         pass
+async def beat():
+    while True:
+        await asyncio.sleep(1)
+        logging.debug("alive")
 async def main():
     print("on", flush=True)
+    task = asyncio.create_task(beat())
     await take(asyncio.Queue())
 asyncio.run(main())
 """
 
 
-def test_of_a_stuck_event_loop_the_line_is_named_that_awaits(tmp_path):
+def test_of_a_stuck_event_loop_the_line_is_named_that_awaits_though_a_heartbeat_wakes_it(tmp_path):
     path = tmp_path / "serve.py"
     path.write_text(AWAITS)
     command = [Path(sys.executable).with_name("nsa-harness"), "run", "--json", "--runs", tmp_path / "runs"]
@@ -134,6 +175,6 @@ def test_of_a_stuck_event_loop_the_line_is_named_that_awaits(tmp_path):
         [*command, "--", sys.executable, path], capture_output=True, text=True, timeout=60, check=False
     )
     verdict = json.loads(done.stdout)["trials"][0]["verdict"]
-    assert (verdict["kind"], verdict["confidence"]) == ("HANG", "high")
+    assert (verdict["kind"], verdict["confidence"]) == ("HANG", "medium")
     assert "the main thread waits in take (" in verdict["because"]
     assert "serve.py:4)" in verdict["because"]

@@ -146,7 +146,9 @@ def _patience_beside(job: Job, never: Sequence[int]) -> float:
             trains.add(thread.tid)
     onlookers = plain = frozenset[int]()
     for one in job.stand.values():
-        onlookers |= ((onlookers_of(one.samples) & one.wakers) | one.callers) - trains
+        looking = onlookers_of(one.samples)
+        tasks = {tid for tid in looking if tid < 0}
+        onlookers |= ((looking & one.wakers) | tasks | one.callers) - trains
         plain |= plain_onlookers_of(one.samples)
     if not onlookers:
         return 0.0

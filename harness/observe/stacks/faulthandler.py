@@ -12,17 +12,18 @@ import json
 import os
 import re
 import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from harness.clock import WallClock
 from harness.core.codec import from_json
 from harness.core.errors import JournalError
-from harness.core.evidence import Frame, Position, SourceFailure, StackSample
+from harness.core.evidence import Position, SourceFailure, StackSample
 from harness.core.outcome import signal_name
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import cut_off_by_a_stop, gone, in_a_write
 from harness.observe.stacks.parse import parse_faulthandler
+from harness.reading.awaits import EventLoop, event_loop
 from harness.reading.loops import Variables
 from harness.reading.waits import ASKED_BY, is_ended_by_a_signal
 from harness.store import layout
@@ -48,7 +49,7 @@ _ENDS = re.compile(r"(^  File .* in (<module>|_run_module_as_main)|^ *\.\.\.)\n\
 INSIDE = "inside "
 """How the line of the shim begins that says where its loops are, and what they compute with (``show_stacks`` there)."""
 
-NOTHING: dict[str, tuple[()]] = {"positions": (), "values": (), "awaited": ()}
+NOTHING: dict[str, Any] = {"positions": (), "values": (), "loop": ((), (), 0)}
 
 _FIELDS = ("function", "file", "line", "name", "place", "of", "outer")
 
@@ -57,14 +58,13 @@ _FIELDS = ("function", "file", "line", "name", "place", "of", "outer")
 class Inside:
     """What a process says of its own main thread: where its loops are, and the variables of its innermost frames.
 
-    ``ran`` says that it answered at all: its main thread ran Python. ``awaited`` is where the coroutines stand that the
-    task awaits for which its event loop runs, innermost first.
+    ``ran`` says that it answered at all: its main thread ran Python. ``loop`` is what stands in its event loop.
     """
 
     ran: bool = False
     positions: tuple[Position, ...] = ()
     variables: tuple[Variables, ...] = ()
-    awaited: tuple[Frame, ...] = ()
+    loop: EventLoop = field(default_factory=EventLoop)
 
 
 class Faulthandler:
@@ -121,12 +121,11 @@ class Faulthandler:
         lines = [line for line in text.splitlines() if line.startswith(INSIDE)]
         try:
             mark = json.loads(lines[-1].removeprefix(INSIDE)) if lines else NOTHING
-            awaited = [Frame(function=name, file=file, line=line, native=False) for name, file, line in mark["awaited"]]
             return Inside(
                 ran=runs and bool(text),
                 positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in mark["positions"]),
                 variables=tuple(Variables(int(n), own, shared) for n, own, shared in mark["values"]),
-                awaited=tuple(awaited),
+                loop=event_loop(*mark["loop"]),
             )
         except (ValueError, TypeError, KeyError, JournalError):
             return Inside(ran=runs and bool(text))

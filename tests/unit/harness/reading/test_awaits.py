@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.evidence import Frame, FrameLocals, LoopSample, StackSample, ThreadStack
-from harness.reading.awaits import rests_in_a_loop, with_awaited
+from harness.reading.awaits import EventLoop, event_loop, rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import own_frame
 
 LIB = "/usr/lib/python3.11"
@@ -74,3 +74,71 @@ def test_what_is_known_of_frames_further_out_stays_theirs():
     assert [loop.depth for loop in after.loops] == [2, 6, 1]
     assert after.variables == (inner, replace(own, depth=6), beside)
     assert after.threads[1].frames[6] == MODULE
+
+
+BEAT = "async def beat(path):\n    while True:\n        await asyncio.sleep(1)\n        {does}\n"
+HEAD = "import asyncio, logging, time\nfrom pathlib import Path\n"
+SLEEP = ("sleep", f"{LIB}/asyncio/tasks.py", 639)
+
+
+def ticking(does, *, head=HEAD, timers=1, more=(), line=5, body=BEAT):
+    """Which tasks look on of one that sleeps in ``body``; ``more`` are other tasks, and how many timers there are."""
+    text = head + body.format(does=does)
+    rows = ("Task-2", [SLEEP, ("beat", "/home/me/beat.py", line)])
+    loop = event_loop([("main", "/home/me/serve.py", 9)], [rows, *more], timers)
+    before = sample(SELECT, ONCE, FOREVER, STARTS, MODULE)
+    after = with_onlookers(before, loop, {"/home/me/beat.py": text})
+    assert after.threads == before.threads
+    return after.onlookers
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "pass",
+        "logging.info('alive')",
+        "Path(path).write_text(str(time.time()))",
+        "print(time.time()); await asyncio.sleep(2)",
+    ],
+)
+def test_a_loop_that_wakes_for_a_heartbeat_wakes_for_an_onlooker(does):
+    assert ticking(does) == (-1,)
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "done.set()",
+        "queue.put_nowait(1)",
+        "state['beats'] += 1",
+        "await report()",
+        "async with lock: pass",
+        "task.cancel()",
+        "future.set_result(1)",
+        "if time.time() > 40: break",
+    ],
+)
+def test_a_task_that_may_let_another_on_is_none(does):
+    assert ticking(does) == ()
+
+
+def test_every_timer_must_be_that_of_a_task_that_looks_on():
+    waits = ("Task-3", [("get", f"{LIB}/asyncio/queues.py", 158), ("take", "/home/me/beat.py", 5)])
+    unread = ("Task-4", [SLEEP, ("other", "/home/me/unread.py", 3)])
+    assert ticking("pass", more=[waits]) == (-1,)
+    assert ticking("pass", more=[unread], timers=2) == ()
+    assert ticking("pass", timers=2) == ()  # call_later, a limit of wait_for, the main task's own sleep
+    assert ticking("pass", timers=0) == ()
+
+
+def test_a_task_that_ends_may_let_on_who_awaits_it():
+    once = "async def beat(path):\n    for i in range(40):\n        await asyncio.sleep(1)\n        {does}\n"
+    assert ticking("pass", body=once) == ()
+    assert (
+        ticking("pass", body="async def beat(path):\n    if path:\n        await asyncio.sleep(40)\n    {does}\n") == ()
+    )
+
+
+def test_without_tasks_a_sample_stays_as_it_is():
+    before = sample(SELECT, ONCE, FOREVER, STARTS, MODULE)
+    assert with_onlookers(before, EventLoop(), {}) is before

@@ -413,3 +413,33 @@ def test_of_a_circle_whoever_waits_in_the_programs_own_code_is_named(circle, pla
         one = standing(looks(pid, LOCK), [], job_pids=frozenset({PARENT, CHILD}))
         stand[pid] = replace(one, thread=thread, chances=(Chance(how="", who=who),))
     assert culprit(stand, PARENT).pid == named
+
+
+@pytest.mark.parametrize(
+    ("onlookers", "other", "outside", "goes_on"),
+    [
+        ((-1,), LOCK, False, False),
+        ((), LOCK, False, True),
+        ((PARENT + 1,), LOCK, False, True),
+        ((-1,), FROM_AFAR, False, True),  # a thread of its own may hand it something
+        ((-1,), NAP, False, True),
+        ((-1,), LOCK, True, True),
+    ],
+)
+def test_an_event_loop_that_wakes_for_onlookers_alone_waits_for_all_else_without_a_limit(
+    onlookers, other, outside, goes_on
+):
+    holders = () if outside else (PARENT,)
+    polls = {"wchan": "ep_poll", "call": "epoll_wait", "timed": True, "holders": holders, "outside": outside}
+    rows = looks(PARENT, polls, other)
+    woken = [replace(row, threads=(woke(row.threads[0], n), row.threads[1])) for n, row in enumerate(rows)]
+    thread = ThreadStack(tid=PARENT, name="", frames=(Frame(function="main", file="/src/serve.py", line=9),))
+    samples = [
+        StackSample(
+            id=f"s{n}", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(thread,),
+            onlookers=onlookers,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    one = standing(woken, samples, job_pids=frozenset({PARENT}))
+    assert (PARENT in alive({PARENT: one})) is goes_on
