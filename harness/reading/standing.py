@@ -21,6 +21,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
+from harness.reading.awaits import rests_in_a_loop
 from harness.reading.frames import (
     bare,
     best_thread,
@@ -228,6 +229,13 @@ class Standing:
     def wakes_for_onlookers(self) -> bool:
         """Whether all that its event loop wakes for are tasks that merely look on, by every sample."""
         return bool(self.samples) and all(any(tid < 0 for tid in sample.onlookers) for sample in self.samples)
+
+    @property
+    def awaits_itself(self) -> bool:
+        """Whether it rests in an event loop that waits for nobody else: for what its own tasks would do."""
+        if self.thread is None or self.wait is None or self.wait.outside or not rests_in_a_loop(self.thread):
+            return False
+        return self.wait.holders == (self.pid,)
 
     @property
     def wakers(self) -> frozenset[int]:

@@ -175,6 +175,7 @@ def test_of_a_stuck_event_loop_the_line_is_named_that_awaits_though_a_heartbeat_
         [*command, "--", sys.executable, path], capture_output=True, text=True, timeout=60, check=False
     )
     verdict = json.loads(done.stdout)["trials"][0]["verdict"]
-    assert (verdict["kind"], verdict["confidence"]) == ("HANG", "medium")
+    assert (verdict["kind"], verdict["cause"], verdict["confidence"]) == ("HANG", "deadlock", "medium")
+    assert "an event loop that only its own tasks and threads could wake" in verdict["because"]
     assert "the main thread waits in take (" in verdict["because"]
     assert "serve.py:4)" in verdict["because"]

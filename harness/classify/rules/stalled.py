@@ -361,6 +361,8 @@ def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
         return "native-wait"
     if wait.cause == "blocked-io" and one.looks[-1].dead_children:
         return "loader-worker-dead" if last is not None and last.phase == "data" else "child-dead"
+    if one.awaits_itself:
+        return "deadlock"
     if Ender.PROCESS in wait.enders:
         return lock_cause(one.thread, native=bool(one.native))
     return wait.cause
@@ -554,7 +556,8 @@ def _kernel_wait(one: Standing) -> str:
     state = one.state
     if state is None or not (state.wchan or state.on):
         return ""
-    return f" (kernel: {', '.join(filter(None, (state.wchan, state.on)))})"
+    on = "an event loop that only its own tasks and threads could wake" if one.awaits_itself else state.on
+    return f" (kernel: {', '.join(filter(None, (state.wchan, on)))})"
 
 
 def _other_threads(one: Standing) -> str:

@@ -13,6 +13,7 @@ from harness.reading.standing import Chance, alive, culprit, standing, standings
 from harness.reading.waits import RESTART
 
 SITE = "/venv/lib/python3.11/site-packages"
+LIB = "/usr/lib/python3.11"
 PARENT, CHILD = 100, 120
 LOCK = {"wchan": "futex_do_wait", "call": "futex", "timed": False}
 NAP = {"wchan": "hrtimer_nanosleep", "call": "clock_nanosleep", "timed": True}
@@ -432,7 +433,7 @@ def test_an_event_loop_that_wakes_for_onlookers_alone_waits_for_all_else_without
     holders = () if outside else (PARENT,)
     polls = {"wchan": "ep_poll", "call": "epoll_wait", "timed": True, "holders": holders, "outside": outside}
     rows = looks(PARENT, polls, other)
-    woken = [replace(row, threads=(woke(row.threads[0], n), row.threads[1])) for n, row in enumerate(rows)]
+    woken = [replace(row, threads=(woke(row.threads[0], 40 * n), row.threads[1])) for n, row in enumerate(rows)]
     thread = ThreadStack(tid=PARENT, name="", frames=(Frame(function="main", file="/src/serve.py", line=9),))
     samples = [
         StackSample(
@@ -443,3 +444,23 @@ def test_an_event_loop_that_wakes_for_onlookers_alone_waits_for_all_else_without
     ]  # fmt: skip
     one = standing(woken, samples, job_pids=frozenset({PARENT}))
     assert (PARENT in alive({PARENT: one})) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("holders", "outside", "file", "itself"),
+    [
+        ((PARENT,), False, f"{LIB}/asyncio/base_events.py", True),
+        ((PARENT,), True, f"{LIB}/asyncio/base_events.py", False),
+        ((PARENT, CHILD), False, f"{LIB}/asyncio/base_events.py", False),
+        ((PARENT,), False, "/src/loop.py", False),
+    ],
+)
+def test_an_event_loop_that_waits_for_nobody_else_awaits_itself(holders, outside, file, itself):
+    polls = {"wchan": "ep_poll", "call": "socket-unix", "timed": False, "holders": holders, "outside": outside}
+    frames = (
+        Frame(function="select", file=f"{LIB}/selectors.py", line=468),
+        Frame(function="run_until_complete", file=file, line=640),
+    )
+    thread = ThreadStack(tid=PARENT, name="", frames=frames)
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT, threads=(thread,))
+    assert standing(looks(PARENT, polls), [sample], job_pids=frozenset({PARENT})).awaits_itself is itself
