@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.classify.engine import RULES, classify
+from harness.classify.facts import place
 from harness.classify.rules.busy import healthy_silence_s
 from harness.core.devices import GpuActivity, GpuProcess, GpuSample, MemoryMark
 from harness.core.evidence import (
@@ -2190,3 +2191,18 @@ def test_of_one_that_uses_a_gpu_it_does_not():
         handler = replace(look.threads[0], tid=PID + 9, name="cuda-EvtHandlr", wchan="do_poll", call="poll", timed=True)
         asleep.append(replace(look, threads=(*look.threads, handler)))
     assert classify(certain(processes=tuple(asleep), failures=(NO_PYTHON,))).kind is Kind.UNRESOLVED
+
+
+@pytest.mark.parametrize(
+    ("phase", "edge", "step", "steps_done", "where"),
+    [
+        ("backward", "begin", 3, 3, "in backward of step 3"),
+        ("backward", "end", 3, 3, "after backward of step 3"),
+        ("backward", "end", 3, 4, "after step 3"),
+        ("step", "begin", 30, 30, "after step 29"),  # marks are thinned out: nothing says that another step began
+        ("build", "end", None, 0, "after build"),
+    ],
+)
+def test_of_a_step_that_has_not_begun_nothing_is_said(phase, edge, step, steps_done, where):
+    last = Heartbeat(seq=9, t_s=4.0, rank=0, pid=PID, phase=phase, edge=edge, step=step)
+    assert place(silent(heartbeats=(last,), steps_done=steps_done)) == where
