@@ -182,7 +182,8 @@ def waiting(views: Sequence[RankView]) -> str:
     verb = "waits" if len(views) == 1 else "wait"
     preposition = "for" if meeting.kind == "gpu" else "in"
     called = ""
-    if meeting.frame is not None and meeting.kind != "gradients":
+    is_one_place = all(view.meeting is not None and view.meeting.frame == meeting.frame for view in views)
+    if meeting.frame is not None and meeting.kind != "gradients" and is_one_place:
         called = f", called from {spell(meeting.frame)}"
     where = f", {place(views[0].case)}" if views[0].facts.last is not None else ""
     stage = f", which {meeting.stage}" if meeting.stage else ""

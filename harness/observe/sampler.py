@@ -271,9 +271,9 @@ class Sampler:
             return
         loop = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=ANSWER_S, asleep=True).loop
         for at in places:
-            sample = self.stacks[at]
-            texts = sources(replace(sample, threads=loop.tasks))
-            self.stacks[at] = with_awaited(with_onlookers(sample, loop, texts), loop.awaited)
+            sample = with_awaited(self.stacks[at], loop.awaited)
+            texts = sources(replace(sample, threads=(*sample.threads, *loop.tasks)))
+            self.stacks[at] = with_onlookers(sample, loop, texts)
 
     def _asker(self) -> Faulthandler | None:
         """The source that can ask a process about itself, if it is among those of the trial."""

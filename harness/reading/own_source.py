@@ -164,8 +164,10 @@ class SourceFile:
                         self.properties.add(name)
                 case ast.Import(names=names):
                     self.imported.update((one.asname or _first(one.name), (_first(one.name),)) for one in names)
-                case ast.ImportFrom(module=str(module), names=names):
-                    self.imported.update((one.asname or one.name, (*module.split("."), one.name)) for one in names)
+                case ast.ImportFrom(names=names):
+                    whole = node.module.split(".") if node.module else []
+                    self.imported.update((one.asname or one.name, (*whole, one.name)) for one in names)
+                    self.mentions.update(one.name for one in names)
                 case ast.Assign() | ast.withitem():
                     self._opens(node)
                 case ast.Attribute(attr=name):
@@ -185,6 +187,11 @@ class SourceFile:
     def is_plain(self) -> bool:
         """Whether behind a name of a well-known package no other file of the program can put anything."""
         return not any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
+
+    @cached_property
+    def steps_between(self) -> bool:
+        """Whether it may put code of its own behind what other files call: a handler, a stream, a finalizer."""
+        return not self.hides_nothing or any(map(self._replaces_for_all, ast.walk(self.tree)))
 
     @cached_property
     def attributes(self) -> frozenset[str]:
@@ -236,10 +243,17 @@ class SourceFile:
 
     def _replaces(self, node: ast.AST) -> bool:
         match node:
-            case ast.Assign(targets=[ast.Attribute(value=base)], value=value) if not isinstance(value, ast.Constant):
-                return not self.imported.keys().isdisjoint(names_of(base)[:1])
             case ast.Name(id=name, ctx=ctx):
                 return name in (_FUNCTIONS if isinstance(ctx, ast.Store) else _EVALUATES)
+            case _:
+                return self._replaces_for_all(node)
+
+    def _replaces_for_all(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=base), *_], value=value) if not isinstance(
+                value, ast.Constant
+            ):
+                return not self.imported.keys().isdisjoint(names_of(base)[:1])
             case ast.Attribute(attr=name):
                 return name in _REPLACES
             case _:
@@ -286,7 +300,7 @@ def _brings_more(node: ast.AST) -> bool:
             return False
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def file_of(source: str) -> SourceFile | None:
     """The file with this source; None where it cannot be read."""
     tree = tree_of(source) if source else None

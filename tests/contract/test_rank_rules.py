@@ -667,6 +667,14 @@ def test_ranks_that_came_to_one_call_from_two_lines_are_told_with_both():
     )
 
 
+def test_of_ranks_that_called_one_collective_on_two_lines_no_line_is_named_for_all():
+    elsewhere = [python("forward", "/src/model.py", 8) if f.function == "average" else f for f in ALL_REDUCE]
+    verdict = classify(certain(REDUCES, Seen(REDUCES.until, tuple(elsewhere)), world=2))
+    assert verdict.kind is Kind.HANG
+    assert "called from" not in verdict.because.partition(": all ranks are there")[0]
+    assert "rank 1 came to it from forward (src/model.py:8)" in verdict.because
+
+
 def told(verdict: Verdict) -> str:
     """``HANG deadlock high``."""
     return f"{verdict.kind} {verdict.cause or '-'} {verdict.confidence}"
@@ -989,7 +997,7 @@ def with_a_worker(frames: tuple[Frame, ...], *, wakes: bool = True, **how: Any) 
 
 def test_a_ranks_worker_that_is_stuck_is_why_the_rank_does_not_come():
     verdict = classify(with_a_worker(LOCK))
-    assert (told(verdict), verdict.rank, verdict.phase) == ("HANG data-starvation medium", 1, "data")
+    assert (told(verdict), verdict.rank, verdict.phase) == ("HANG deadlock medium", 1, "data")
     assert "stack-10-w" in verdict.cites
 
 

@@ -1169,7 +1169,7 @@ def test_a_worker_without_work_does_not_hide_one_that_is_stuck():
     seen = in_a_loaders_worker({}, BRIEF, *idle)
     more = (*seen.evidence.stacks, *stacks([HAS_NO_WORK] * 3, pid=OTHER, is_native=False))
     verdict = classify(replace(seen, evidence=replace(seen.evidence, stacks=more)))
-    assert told(verdict) == "HANG data-starvation medium"
+    assert told(verdict) == "HANG native-wait medium"
     assert "process 120 (pt_data_worker): at 6 of 6 looks" in verdict.because
 
 

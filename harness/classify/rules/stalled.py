@@ -237,7 +237,7 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     one = own[leader]
     cause, confidence = _cause(case, job, leader, one), Confidence.HIGH
     if any(before.asks for before in _chain(job, leader, one.pid)):
-        if case.evidence.silence_s < ASKED_S and cause != "data-starvation":
+        if case.evidence.silence_s < ASKED_S and not _fetches(job.stand[leader]):
             return None
         confidence = Confidence.MEDIUM
     if one.pid in nowhere:
@@ -351,7 +351,7 @@ def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
     last = case.evidence.last
     if ended(case) and last is not None and last.edge == "end" and one.pid == leader:
         return LATE_EXIT
-    if _fetches(job.stand[leader]):
+    if _fetches(job.stand[leader]) and not (one.pid != leader and _waits_for_its_own(one)):
         dead = job.stand[leader].looks[-1].dead_children
         return "loader-worker-dead" if dead and one.pid == leader else "data-starvation"
     if gil_holder(one.samples) is not None:
@@ -371,6 +371,11 @@ def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
 def _fetches(one: Standing) -> bool:
     """Whether a process waits for a batch of its DataLoader."""
     return one.thread is not None and any(f.file.endswith(LOADER_FILE) for f in python_frames(one.thread))
+
+
+def _waits_for_its_own(one: Standing) -> bool:
+    """Whether a process waits for a lock that no other process may give back."""
+    return one.wait is not None and one.wait.enders == {Ender.PROCESS}
 
 
 # -- in words

@@ -15,14 +15,18 @@ from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
 from harness.observe.within import within_limit
 from harness.reading.frames import is_own, is_stdlib, package
 from harness.reading.loops import loop_samples
+from harness.reading.own_source import file_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from harness.core.evidence import StackSample, ThreadStack
 
 MAX_SOURCE_BYTES = 1 << 20
 """A longer file of source is not read for its loops."""
+
+MOST_FILES = 60
+"""Of a larger program some files are not read."""
 
 SOURCES_LIMIT_S = 2.0
 """How long the files may take, all together, in seconds."""
@@ -102,6 +106,8 @@ def _short(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def sources(sample: StackSample) -> dict[str, str]:
     """The source of the files that a sample's frames are in, as its process sees them; torch's are left out.
 
+    And that of the program's other files, as far as these import them.
+
     None where a file system does not answer in time: what the program waits for may be that very one.
     """
     try:
@@ -112,15 +118,38 @@ def sources(sample: StackSample) -> dict[str, str]:
 
 def _sources(sample: StackSample) -> dict[str, str]:
     texts: dict[str, str] = {}
+    own: list[str] = []
     for frame in chain.from_iterable(thread.frames for thread in sample.threads):
         torchs = package(frame) in _TORCH and not frame.file.endswith(_READ_OF_TORCH)
         if frame.native or frame.file in texts or is_stdlib(frame) or torchs:
             continue
-        folder = f"/proc/{sample.pid}/root" if frame.file.startswith("/") else f"/proc/{sample.pid}/cwd/"
-        text = _of_command(sample.pid) if frame.file == "<string>" else _source(folder + frame.file)
+        text = _of_command(sample.pid) if frame.file == "<string>" else _source(_seen_by(sample.pid, frame.file))
         if text:
             texts[frame.file] = text
+            own += [frame.file] if is_own(frame) else []
+    for path in own:  # grows while it is gone through
+        for other in _imported(path, texts[path], {os.path.dirname(own[0]), os.path.dirname(own[-1])}):
+            text = _source(_seen_by(sample.pid, other)) if other not in texts and len(own) < MOST_FILES else ""
+            if text:
+                texts[other] = text
+                own.append(other)
     return texts
+
+
+def _imported(path: str, text: str, folders: set[str]) -> Iterator[str]:
+    """The files beside it, or in ``folders``, in which what a file of the program imports may stand."""
+    file = file_of(text)
+    for names in file.imported.values() if file is not None else ():
+        for folder in {os.path.dirname(path), *folders}:
+            for depth in range(len(names), 0, -1):
+                module = os.path.join(folder, *names[:depth])
+                yield f"{module}.py"
+                yield f"{module}/__init__.py"
+
+
+def _seen_by(pid: int, path: str) -> str:
+    """A path as process ``pid`` sees it."""
+    return f"/proc/{pid}/root{path}" if path.startswith("/") else f"/proc/{pid}/cwd/{path}"
 
 
 def _of_command(pid: int) -> str:
@@ -137,7 +166,7 @@ def _source(path: str) -> str:
     return _text(path, status.st_mtime_ns, status.st_size) if status.st_size <= MAX_SOURCE_BYTES else ""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _text(path: str, changed_ns: int, size: int) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

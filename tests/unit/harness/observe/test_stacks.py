@@ -834,3 +834,24 @@ def test_a_source_on_a_file_system_that_does_not_answer_is_done_without(monkeypa
         assert pyspy.sources(taken) == {}
     finally:
         gone.set()
+
+
+def test_the_sources_are_those_of_the_stack_and_what_these_files_import_of_the_program(tmp_path):
+    """A handler of records stands in ``setup``, which no stack shows once it has returned."""
+    (tmp_path / "inner").mkdir()
+    texts = {
+        "train.py": "import setup, json\nfrom inner import parts\n",
+        "setup.py": "from inner.deep import late\n",
+        "inner/__init__.py": "",
+        "inner/parts.py": "PARTS = 1\n",
+        "inner/deep.py": "import train\n",
+        "stranger.py": "NOBODY = 'imports it'\n",
+        "json.py.txt": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    frame = Frame(function="main", file=f"{tmp_path}/train.py", line=2)
+    thread = ThreadStack(tid=os.getpid(), name="MainThread", frames=(frame,))
+    shown = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=os.getpid(), threads=(thread,))
+    read = {Path(path).relative_to(tmp_path).as_posix() for path in pyspy.sources(shown)}
+    assert read == {"train.py", "setup.py", "inner/parts.py", "inner/deep.py"}

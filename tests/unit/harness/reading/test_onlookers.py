@@ -317,8 +317,10 @@ def test_one_looks_on_that_does_in_every_sample_and_acts_that_does_in_one():
     assert (onlookers_of([on, off]), actors_of([on, off])) == (frozenset(), {7})
 
 
-def plain(body):
+def plain(body, **others):
+    """Whether it is one, where ``others`` are the program's other files."""
     thread, source_of = threads(body)
+    source_of |= {f"/src/{name}.py": text for name, text in others.items()}
     taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
     sample = of_sample(taken, source_of)
     assert onlookers_of([sample]) == {7}  # by its own file it looks on in any case
@@ -530,3 +532,28 @@ def test_an_attribute_of_what_is_more_than_a_thread_is_seen():
 
 def test_what_a_progress_bar_writes_is_for_people():
     assert looks_on(*threads("from tqdm import tqdm\n" + ALIVE.replace("log.info(", "tqdm.write("))) is True
+
+
+ELSEWHERE = {
+    "a handler of records": "class Soak(logging.Handler):\n    def emit(self, record):\n        gate.set()\n",
+    "a stream": "import sys\nclass Tee:\n    pass\ndef main():\n    sys.stdout = tee = Tee()\n",
+    "a finalizer": "import weakref\nweakref.finalize(engine, gate.set)\n",
+    "a finalizer by its name": "from weakref import finalize\nfinalize(engine, gate.set)\n",
+    "a filter": "log.addFilter(lets_on)\n",
+    "a text of its own": "class Loss:\n    def __repr__(self):\n        gate.set()\n",
+}
+
+
+@pytest.mark.parametrize("other", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_an_onlooker_is_not_plain_where_another_file_of_the_program_stands_between(other):
+    """``log.info`` of one file comes to the handler that another one made."""
+    assert not plain(ALIVE, main=other)
+
+
+def test_other_files_that_stand_between_nobody_and_those_of_packages_change_nothing():
+    harmless = "import logging\nid = 3\nclass Data:\n    def __len__(self):\n        return len(self.rows)\n"
+    assert plain(ALIVE, main=harmless)
+    thread, source_of = threads(ALIVE)
+    source_of["/venv/lib/python3.11/site-packages/rich/log.py"] = ELSEWHERE["a handler of records"]
+    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    assert plain_onlookers_of([of_sample(taken, source_of)]) == {7}
