@@ -375,7 +375,7 @@ def _fetches(one: Standing) -> bool:
 
 def _waits_for_its_own(one: Standing) -> bool:
     """Whether a process waits for a lock that no other process may give back."""
-    return one.wait is not None and one.wait.enders == {Ender.PROCESS}
+    return one.wait is not None and one.wait.enders == frozenset({Ender.PROCESS})
 
 
 # -- in words
