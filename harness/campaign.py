@@ -144,16 +144,12 @@ class Campaign:
         self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=answer)
         return self.store.run()
 
-    def settle(self, *, seconds: float, notes: Sequence[str] = ()) -> Run:
-        """Write down what the trials that are there already show; runs nothing.
-
-        ``notes`` are what holds until more of them are run: the next answer does not have them.
-        """
+    def settle(self, *, seconds: float) -> Run:
+        """Write down what the trials that are there already show; runs nothing."""
         self._replay()
         self.lanes.close()
         ended = "answered" if self.search.ask() is None else "not all cells were run"
-        answer = self.conclude()
-        self.store.add_end(why=ended, seconds=seconds, answer=replace(answer, notes=(*answer.notes, *notes)))
+        self.store.add_end(why=ended, seconds=seconds, answer=self.conclude())
         return self.store.run()
 
     def conclude(self) -> CampaignAnswer:

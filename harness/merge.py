@@ -1,14 +1,18 @@
-"""Merge: the runs of a matrix's shards as one run, as if nobody had cut it. Runs nothing."""
+"""Merge: the runs of a matrix's shards as one run, as if nobody had cut it. Runs nothing.
+
+A shard that left no run is a part of the question that nothing answers: its cells are asked for, and are not run.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.campaign import Campaign
-from harness.core.campaign import Override, Task
+from harness.core.campaign import LostShard, Override, Task
 from harness.core.errors import NoRunError, SpecError
 from harness.search.cells import planned_cells
+from harness.spec.cells import chosen_cells, parse_shard, shard_of
 from harness.store import layout
 from harness.store.files import link_files
 from harness.store.history import History
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
     from harness.conduct import Parts
     from harness.core.campaign import CampaignSpec
+    from harness.core.invocation import Invocation
     from harness.core.point import Point
     from harness.core.ports import Clock, Screen
     from harness.core.record import Run, TrialRecord
@@ -43,14 +48,19 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
             spec = history.question
             if spec.task is not Task.CELLS:
                 raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
-            question = replace(history.asked, cells=())
+            question = _uncut(history)
             for group in groups:
-                if replace(group[0].asked, cells=()) == question:
+                if _uncut(group[0]) == question:
                     group.append(history)
                     break
             else:
                 groups.append([history])
     return [_unmerged(group, named) for group in groups]
+
+
+def _uncut(history: History) -> CampaignSpec:
+    """What it asks, without the cells of which it does."""
+    return replace(history.asked, cells=(), lost=())
 
 
 def _runs_at(place: Path) -> list[Path]:
@@ -80,7 +90,7 @@ def _unmerged(group: Sequence[History], named: Set[Path]) -> list[History]:
 def _shard_of(history: History) -> str:
     """Its ``K/N``; empty for a run that nobody cut, or that was merged."""
     invocation = history.identity.invocation
-    return dict(invocation.options if invocation else ()).get("--shard") or ""
+    return "".join(invocation.values_of("--shard")[-1:]) if invocation else ""
 
 
 def _recorded(history: History) -> set[tuple[str, str]]:
@@ -96,19 +106,18 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         StoreError: it cannot be written.
     """
     first = shards[0]
-    asked: set[Point] = set()
-    for shard in shards:
-        asked.update(shard.question.cells)
-    lost = _of_lost_shards(shards)
-    absent = [f"shard {name} is missing: nothing is known of its cells" for name in missing(shards)]
-    cells = _in_order(first.question, asked | lost)
+    lost = lost_shards(shards)
+    asked = _asked(shards)
+    for part in lost:
+        asked.update(part.cells)
+    cells = _in_order(first.question, asked)
     records = _in_one_row(shards, cells)
     whole = first.identity.invocation
     if whole is not None:  # the command of a shard, without what made it one
         whole = whole.without("--shard").without("--gpus").without("--runs")
     with RunStore.create(
         runs,
-        spec=replace(first.question, cells=cells),
+        spec=replace(first.question, cells=cells, lost=lost),
         machine=first.identity.machine,
         code=first.identity.code,
         argv=first.identity.argv,
@@ -122,11 +131,10 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
             for fact in shard.facts():
                 if isinstance(fact, Override):
                     store.add_override(fact)
-        for note in (*_notes(shards), *([] if lost else absent)):
+        for note in _notes(shards):
             store.add_note(note)
         seconds = sum(shard.run().seconds for shard in shards)
-        # Lost cells that are known can be run by --resume, and then the note on them holds no more.
-        return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds, notes=absent if lost else ())
+        return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds)
 
 
 def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
@@ -134,19 +142,6 @@ def _in_order(spec: CampaignSpec, cells: set[Point]) -> tuple[Point, ...]:
     planned = [cell for cell in planned_cells(spec.matrix) if cell in cells]
     extra = sorted(cells - set(planned), key=spec.matrix.space.name_of)
     return (*extra, *planned)
-
-
-_CHOOSES = frozenset({"--only", "--cell", "--gpus", "--tag"})
-"""Options that ask for some cells alone: without the shard that is missing, nobody knows which of them it had."""
-
-
-def _of_lost_shards(shards: Sequence[History]) -> set[Point]:
-    """The cells of shards that are missing: they were asked for, and are not run. None where some were chosen."""
-    for shard in shards:
-        invocation = shard.identity.invocation
-        if invocation is None or not _CHOOSES.isdisjoint(dict(invocation.options)):
-            return set()
-    return set(planned_cells(shards[0].question.matrix)) if missing(shards) else set()
 
 
 def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple[History, TrialRecord]]:
@@ -160,19 +155,77 @@ def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple
     return sorted(rows.values(), key=lambda row: (row[1].trial.repeat, place[row[1].trial.point]))
 
 
-def missing(shards: Sequence[History]) -> list[str]:
-    """The shards that should be among ``shards`` and are not, as ``2/3``, with the GPUs that they were cut by."""
-    by_cut: dict[tuple[str, str], set[int]] = {}
+_CHOOSING = frozenset({"--cell", "--only", "--gpus"})
+"""Options that choose the cells of which a shard is a part."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cut:
+    """Cells that were cut into ``of`` shards: the command that would run all of them, and the shards that are there."""
+
+    whole: Invocation
+    of: int
+    present: set[int] = field(default_factory=set[int])
+
+    @property
+    def choice(self) -> tuple[tuple[str, str | None], ...]:
+        """The options that choose its cells."""
+        return tuple(pair for pair in self.whole.options if pair[0] in _CHOOSING)
+
+    @property
+    def gpus(self) -> int | None:
+        """The number of GPUs that all of its cells have, where that was asked for."""
+        values = self.whole.values_of("--gpus")
+        return int(values[-1]) if values else None
+
+
+def lost_shards(shards: Sequence[History]) -> tuple[LostShard, ...]:
+    """The shards that were planned beside ``shards`` and are not among them, with their cells that no other one has.
+
+    Where all are cut by their GPUs, as ``matrix emit`` cuts, the cells with other numbers of GPUs were planned, too.
+    """
+    matrix = shards[0].question.matrix
+    planned = planned_cells(matrix)
+    cuts = _cuts(shards)
+    lost: list[LostShard] = []
+    for cut in cuts:
+        only, by_name = cut.whole.values_of("--only"), cut.whole.values_of("--cell")
+        cells = chosen_cells(matrix, planned, cells=by_name, only=only, gpus=cut.gpus)
+        choice = " ".join(f"{name} {value}" for name, value in cut.choice)
+        which = "" if set(cells) == set(planned) else f" ({choice})"
+        for number in sorted(set(range(1, cut.of + 1)) - cut.present):
+            name, command = f"shard {number}/{cut.of}{which}", cut.whole.having("--shard", f"{number}/{cut.of}")
+            lost.append(LostShard(name=name, cells=shard_of(cells, number, cut.of), invocation=command))
+    if all(map(_shard_of, shards)) and all(len(cut.choice) == 1 and cut.gpus is not None for cut in cuts):
+        for gpus in sorted(set(map(matrix.gpus_at, planned)) - {cut.gpus for cut in cuts}):
+            cells = tuple(cell for cell in planned if matrix.gpus_at(cell) == gpus)
+            command = cuts[0].whole.having("--gpus", str(gpus))
+            lost.append(LostShard(name=f"every shard (--gpus {gpus})", cells=cells, invocation=command))
+    asked = _asked(shards)
+    unasked = (replace(part, cells=tuple(cell for cell in part.cells if cell not in asked)) for part in lost)
+    return tuple(part for part in unasked if part.cells)
+
+
+def _asked(shards: Sequence[History]) -> set[Point]:
+    """The cells that were to be run in ``shards``; what an earlier merge of them had lost was not."""
+    asked: set[Point] = set()
     for shard in shards:
-        options = dict(shard.identity.invocation.options if shard.identity.invocation else ())
-        number, _, of = (_shard_of(shard) or "1/1").partition("/")
-        by_cut.setdefault((of, options.get("--gpus") or ""), set()).add(int(number))
-    lost: list[str] = []
-    for (of, gpus), numbers in by_cut.items():
-        those = f" of the cells with {gpus} GPUs" if gpus else ""
-        absent = sorted(set(range(1, int(of) + 1)) - numbers)
-        lost += [f"{number}/{of}{those}" for number in absent]
-    return lost
+        lost = {cell for part in shard.question.lost for cell in part.cells}
+        asked.update(cell for cell in shard.question.cells if cell not in lost)
+        asked.update(record.trial.point for record in shard.records())
+    return asked
+
+
+def _cuts(shards: Sequence[History]) -> list[_Cut]:
+    """How the cells were cut, by what chooses them and into how many shards."""
+    cuts: dict[tuple[object, int], _Cut] = {}
+    for shard in shards:
+        invocation = shard.identity.invocation
+        if invocation is not None and _shard_of(shard):
+            number, of = parse_shard(_shard_of(shard))
+            cut = _Cut(whole=invocation.without("--shard").without("--runs"), of=of)
+            cuts.setdefault((cut.choice, of), cut).present.add(number)
+    return list(cuts.values())
 
 
 def _notes(shards: Sequence[History]) -> list[str]:

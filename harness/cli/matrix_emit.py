@@ -130,6 +130,7 @@ def jobs(
         SpecError: a full product too large to list, or more groups than jobs.
     """
     from harness.core.errors import SpecError
+    from harness.spec.cells import shard_of
 
     groups: list[tuple[str, Matrix, int, list[Point]]] = []
     total = 0
@@ -282,8 +283,3 @@ def by_gpus(matrix: Matrix) -> dict[int, list[Point]]:
     from harness.search.cells import planned_cells
 
     return dict(sorted(grouped(planned_cells(matrix), matrix.gpus_at).items()))
-
-
-def shard_of(cells: list[Point], number: int, shards: int) -> list[Point]:
-    """Every ``shards``-th cell from the ``number``-th on, so that neighbours, which cost alike, are spread."""
-    return cells[number - 1 :: shards]

@@ -11,7 +11,6 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.foreign import COMMAND, WithCommand
-from harness.cli.matrix_emit import shard_of
 from harness.cli.matrix_options import AXES, asking
 from harness.core.matrix import MatrixStrategy
 
@@ -176,24 +175,9 @@ def reuses(matrix: Matrix, *, choice: bool | None) -> bool:
 
 def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
     from harness.search.cells import planned_cells
-    from harness.spec.cells import parse_cell, parse_selector
+    from harness.spec.cells import chosen_cells, parse_shard, shard_of
 
-    by_name = tuple(parse_cell(text, matrix.space) for text in options["cells"])
-    if by_name and not options["only"]:
-        return by_name
-    only, gpus = parse_selector(options["only"], matrix.space), options["gpus"]
-    cells: list[Point] = []
-    for cell in planned_cells(matrix):
-        is_as_large = gpus is None or matrix.gpus_at(cell) == gpus
-        if is_as_large and only.holds(dict(cell)):
-            cells.append(cell)
-    return (*by_name, *_shard(cells, options["shard"]))
-
-
-def _shard(cells: list[Point], text: str | None) -> list[Point]:
-    if text is None:
-        return cells
-    number, slash, shards = text.partition("/")
-    if not slash or not number.isdigit() or not shards.isdigit() or not 1 <= int(number) <= int(shards):
-        raise click.UsageError(f"--shard {text!r} is not K/N; write for example 1/4")
-    return shard_of(cells, int(number), int(shards))
+    cells = chosen_cells(
+        matrix, planned_cells(matrix), cells=options["cells"], only=options["only"], gpus=options["gpus"]
+    )
+    return shard_of(cells, *parse_shard(options["shard"])) if options["shard"] else cells

@@ -297,7 +297,7 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     from harness.cli.exit_codes import of_search
     from harness.cli.wiring import parts
     from harness.clock import WallClock
-    from harness.merge import merge, missing, shards_at
+    from harness.merge import merge, shards_at
     from harness.report.findings import Findings
     from harness.report.write import summary_text, write
 
@@ -310,10 +310,10 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
             run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
         write(run, Path(run.directory))
         result(summary_text(run))
-        absent = missing(shards)
-        for name in absent:
-            click.echo(f"shard {name} is missing", err=True)
-        codes += [of_search(Findings(run=run)), *([ExitCode.INFRA] if absent else [])]
+        findings = Findings(run=run)
+        for shard in findings.lost:
+            click.echo(f"{shard.name} is missing", err=True)
+        codes += [of_search(findings), *([ExitCode.INFRA] if findings.lost else [])]
     return max(codes)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from harness.core.boundary import Boundary, Claim, ScalingFit
 from harness.core.cause import AxisVerdict, Cause, CellCount, Explored, Interaction, Minimised
 from harness.core.errors import SpecError
+from harness.core.invocation import Invocation
 from harness.core.matrix import DEFAULT_EFFORT, LEARNED, Matrix
 from harness.core.point import Axis, Point, Value
 from harness.core.space import Bundle, Factor, Space
@@ -29,6 +30,15 @@ class Task(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostShard:
+    """A part of a matrix that left no run: its name (``shard 2/3``), its cells, and the command that runs it."""
+
+    name: str
+    cells: tuple[Point, ...]
+    invocation: Invocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignSpec:
     """A question about many axes at once; ``file`` is where its matrix came from, ``search`` the entry in it.
 
@@ -38,7 +48,8 @@ class CampaignSpec:
     other settings each cause is tried with in the end. ``fail_fast`` ends at the first surprise (CELLS) or at the
     first cause (EXPLORE); ``until_bad`` runs a cell no more once it failed. ``controls`` name trials run at the first
     failing value (BISECT) with one thing changed (``no-fault``, ``dense``). ``reuse`` counts trials of earlier runs
-    whose code, configuration and machine are the same.
+    whose code, configuration and machine are the same. ``lost`` are the parts of ``cells`` of which a merge of shards
+    has no run.
     """
 
     question: str
@@ -62,6 +73,7 @@ class CampaignSpec:
     reuse: bool = False
     executor: str = "forkserver"
     seed: int = 0
+    lost: tuple[LostShard, ...] = ()
 
     @property
     def line(self) -> Axis:

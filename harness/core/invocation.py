@@ -37,6 +37,10 @@ class Invocation:
         """Whether ``option`` was typed."""
         return option in dict(self.options)
 
+    def values_of(self, option: str) -> tuple[str, ...]:
+        """Every value that ``option`` was given, in their order."""
+        return tuple(value for name, value in self.options if name == option and value is not None)
+
     def having(self, option: str, value: str | None = None) -> Invocation:
         """The same with ``option`` at ``value``, in place of what it was; without a value, with a flag."""
         return replace(self, options=(*self.without(option).options, (option, value)))

@@ -24,7 +24,7 @@ from harness.store.evidence import read_evidence
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, Set
 
-    from harness.core.campaign import CellResult
+    from harness.core.campaign import CellResult, LostShard
     from harness.core.cause import AxisFinding
     from harness.core.evidence import Evidence
     from harness.core.point import Point, Value
@@ -163,6 +163,21 @@ class Findings:
     def not_run(self) -> tuple[CellResult, ...]:
         """The cells that were asked for and not run."""
         return self.results_that_are(CellStatus.SKIPPED, CellStatus.NOT_RUN)
+
+    @cached_property
+    def pending(self) -> Set[Point]:
+        """The cells that were asked for, and of which neither a trial nor anybody else says anything."""
+        answered = {result.cell for result in self.results if result.said or result.met is CellStatus.SKIPPED}
+        return set(self.run.spec.cells) - set(self.by_cell) - answered
+
+    @cached_property
+    def lost(self) -> tuple[LostShard, ...]:
+        """The shards that left no run, each with its cells that were not run since; none once all of them were."""
+        lost: list[LostShard] = []
+        for shard in self.run.spec.lost:
+            cells = tuple(cell for cell in shard.cells if cell in self.pending)
+            lost += [replace(shard, cells=cells)] if cells else []
+        return tuple(lost)
 
     def results_that_are(self, *statuses: CellStatus) -> tuple[CellResult, ...]:
         """The cells that came to one of these, in their order."""

@@ -50,7 +50,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     if is_open and findings.is_single:
         return (NextStep(text="Run it again: this run did not come to its end.", command=run.argv),)
     if is_open and run.directory:
-        return (go_on(findings),)
+        return (*_run_lost(findings), go_on(findings))
     if findings.is_line:
         return next_along(findings, place=place)
     subject = _unforeseen_subject(findings)
@@ -68,6 +68,12 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         _rare(findings),
     ]
     return tuple(filter(None, steps))
+
+
+def _run_lost(findings: Findings) -> list[NextStep]:
+    """To run what shards that left no run should have run."""
+    text = "Run {}, which left no run; then merge again, with its run among the others."
+    return [NextStep(text=text.format(shard.name), command=shard.invocation.argv) for shard in findings.lost]
 
 
 def _put_right(findings: Findings) -> NextStep | None:

@@ -24,6 +24,7 @@ from harness.report.words import (
     answer_along,
     claim_along,
     day,
+    not_run,
     other_settings,
     tally,
     unfinished,
@@ -78,7 +79,8 @@ def verdict_of(findings: Findings) -> tuple[str, str]:
         return verdict_along(findings)
     verdict, tone = _verdict(findings)
     words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
-    return ". ".join(words) or verdict, tone
+    lost = map(not_run, findings.lost)
+    return "; ".join((". ".join(words) or verdict, *lost)), "unsure" if findings.lost and tone == "good" else tone
 
 
 def brief_of(findings: Findings) -> str:
@@ -128,7 +130,12 @@ def _verdict(findings: Findings) -> tuple[str, str]:
         return ("SLOW: nothing hung or crashed", "slow")
     ended = verdicts(findings.run.records)
     ended.pop(Kind.PASS, None)
-    return (listed(ended), "unsure") if ended else ("PASS: nothing failed", "good")
+    if ended:
+        return (listed(ended), "unsure")
+    if findings.pending:
+        passed = len(findings.by_cell)
+        return (f"{passed} of {count(passed + len(findings.pending), 'cell')} passed", "unsure")
+    return ("PASS: nothing failed", "good")
 
 
 def _failures(findings: Findings) -> str:
@@ -182,10 +189,11 @@ def headline(findings: Findings) -> str:
 
 
 def _over_cells(findings: Findings) -> str:
+    lost = " ".join(f"{sentence}: it left no run." for sentence in map(not_run, findings.lost))
     decided = " ".join(one.because for one in answers(findings) if one.says)
     axes = "".join(map(_of_table, findings.answer.failures))
     rest = f"{_cells(findings)}{axes or _alike(findings)}{_growth(findings)}".strip()
-    return " ".join(filter(None, (decided, names_by_expectation(findings), why_slow(findings), rest)))
+    return " ".join(filter(None, (lost, decided, names_by_expectation(findings), why_slow(findings), rest)))
 
 
 def _watched(findings: Findings) -> str:
@@ -214,16 +222,16 @@ def _single(findings: Findings) -> str:
 
 def _cells(findings: Findings) -> str:
     total = findings.by_cell
-    not_run = findings.not_run
+    idle = len(findings.not_run) or len(findings.pending)
     words: dict[str, int] = {}
     for trials in total.values():
         word = ending(trials)
         words[word] = words.get(word, 0) + 1
-    if set(words) == {"PASS"} and not not_run:
+    if set(words) == {"PASS"} and not idle:
         return f"No cell failed: all {len(total)} passed, {count(len(findings.trials), 'trial')}."
-    words |= {"not started": len(not_run)} if not_run else {}
+    words |= {"not started": idle} if idle else {}
     split = how_many(sorted(words.items(), key=lambda item: -item[1]))
-    return f"{count(len(total) + len(not_run), 'cell')}: {split}.{_out_of_time(findings)}"
+    return f"{count(len(total) + idle, 'cell')}: {split}.{_out_of_time(findings)}"
 
 
 def _out_of_time(findings: Findings) -> str:

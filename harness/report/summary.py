@@ -130,7 +130,8 @@ def happened(findings: Findings, group: Group | None) -> tuple[str, ...]:
         text = f"{begins} {group.first.number}: {group.first.verdict.because.rstrip('.')}."
         return (text[0].upper() + text[1:],)
     if findings.trials:
-        return (f"Every trial passed: {_checked(findings)}.",)
+        every = "Every trial that was run" if findings.pending else "Every trial"
+        return (f"{every} passed: {_checked(findings)}.",)
     return ()
 
 
@@ -253,10 +254,7 @@ def last_line(traceback: str, *, trial: Trial | None = None) -> PlaceToLook:
 def first(findings: Findings, summary: Summary) -> Block:
     """Verdict, answer and claim in one paragraph, then a line for each question that a reader has."""
     run = findings.run
-    steps: list[str] = []
-    for step in summary.steps[:STEPS]:
-        command = f" {code(shlex.join(step.command))}" if step.command else ""
-        steps.append(f"{md(step.text)}{command}")
+    steps = list(map(with_command, summary.steps[:STEPS]))
     place = code(summary.place.text) if summary.place.is_line else md(summary.place.text)
     rows = (
         ("What happened", list(map(md, filter(None, (summary.planted, *summary.happened))))),
@@ -271,3 +269,8 @@ def first(findings: Findings, summary: Summary) -> Block:
     two_parts = f"**{md(summary.verdict)}.** {md(summary.answer)}"
     lead = f"**{md(summary.answer)}**" if summary.begins_with_verdict else two_parts
     return Block(title="", markdown=f"{lead}{word}\n\n{body}")
+
+
+def with_command(step: NextStep) -> str:
+    """A next step in a line of Markdown, with its command."""
+    return f"{md(step.text)} {code(shlex.join(step.command))}" if step.command else md(step.text)

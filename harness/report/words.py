@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.boundary import Boundary, ScalingFit
-    from harness.core.campaign import AxisFit
+    from harness.core.campaign import AxisFit, LostShard
     from harness.core.cause import CellCount
     from harness.core.point import Value
     from harness.core.record import TrialRecord
@@ -376,6 +376,11 @@ def certificate(findings: Findings) -> str:
 def day(wall: str) -> str:
     """``2026-01-02 03:04 UTC`` for an ISO time."""
     return f"{wall[:10]} {wall[11:16]} UTC"
+
+
+def not_run(shard: LostShard) -> str:
+    """``4 cells of shard 2/2 were not run``."""
+    return f"{count(len(shard.cells), 'cell')} of {shard.name} {'was' if len(shard.cells) == 1 else 'were'} not run"
 
 
 def tally(findings: Findings) -> str:

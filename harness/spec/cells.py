@@ -11,8 +11,9 @@ from harness.core.space import BASELINE
 from harness.spec.matrix_axes import axes_of, cell_of, selector_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from harness.core.matrix import Matrix
     from harness.core.point import Axis, Value
     from harness.core.space import Selector, Space
 
@@ -59,6 +60,43 @@ def parse_selector(texts: Iterable[str], space: Space) -> Selector:
             else:
                 terms[name] = f"{op}{value}"
     return selector_of(terms, axes)
+
+
+def chosen_cells(
+    matrix: Matrix, planned: Iterable[Point], *, cells: Iterable[str], only: Sequence[str], gpus: int | None
+) -> tuple[Point, ...]:
+    """The cells that ``--cell``, ``--only`` and ``--gpus`` choose, which a shard is a part of; else those ``planned``.
+
+    Raises:
+        SpecError: no such axis or value, or a cell that breaks a rule.
+    """
+    by_name = [parse_cell(text, matrix.space) for text in cells]
+    if by_name and not only:
+        return tuple(by_name)
+    selector = parse_selector(only, matrix.space)
+    chosen = dict.fromkeys(by_name)
+    for cell in planned:
+        is_as_large = gpus is None or matrix.gpus_at(cell) == gpus
+        if is_as_large and selector.holds(dict(cell)):
+            chosen[cell] = None
+    return tuple(chosen)
+
+
+def shard_of(cells: Sequence[Point], number: int, shards: int) -> tuple[Point, ...]:
+    """Every ``shards``-th cell from the ``number``-th on, so that neighbours, which cost alike, are spread."""
+    return tuple(cells[number - 1 :: shards])
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/3`` as its two numbers.
+
+    Raises:
+        SpecError: it is not K/N.
+    """
+    number, slash, shards = text.partition("/")
+    if not slash or not number.isdigit() or not shards.isdigit() or not 1 <= int(number) <= int(shards):
+        raise SpecError(f"--shard {text!r} is not K/N; write for example 1/4")
+    return int(number), int(shards)
 
 
 def _terms(text: str, allowed: tuple[str, ...] | None) -> list[re.Match[str]]:

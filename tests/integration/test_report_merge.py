@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
@@ -121,9 +123,6 @@ def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(projec
 
     assert alone.exit_code == 6
     assert "shard 2/2 is missing" in alone.stderr
-    page = next((project / "alone").glob("*/report.md")).read_text()
-    assert "shard 2/2 is missing" in page
-    assert "not started" in " ".join(page.split("**What happened:**")[0].split()), "its cells were asked for, too"
     assert twice.exit_code == 2
     assert "have the same trial" in twice.stderr
     assert nothing.exit_code == 6
@@ -131,16 +130,96 @@ def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(projec
     assert not (project / "merged").exists() or not list((project / "merged").iterdir())
 
 
-def test_the_note_on_a_missing_shard_is_gone_once_its_cells_were_run(project):
-    cut(ran(project / "whole"), project / "shards", shard=1, of=2)
-    nsa_harness("report", "merge", "shards", "--runs", "merged")
-    run_dir = next((project / "merged").iterdir())
-    assert "shard 2/2 is missing" in " ".join(History.read(run_dir).run().answer.notes)
+@pytest.fixture
+def without_the_failing_half(project) -> tuple[Path, Result]:
+    """The merge of a matrix cut as ``matrix emit`` cuts it, of whose two shards the one with the crash left no run."""
+    (project / "three.yaml").write_text((project / "three.yaml").read_text().replace("[1, 2, 3]", "[1, 3]"))
+    ran(project / "shards", "--gpus", 0, "--shard", "1/2")
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+    return next((project / "merged").iterdir()), done
+
+
+@pytest.mark.parametrize("form", ["terminal", "short", "github", "md", "html", "junit", "json"])
+def test_every_form_says_which_shard_left_no_run_and_none_that_all_passed(without_the_failing_half, form):
+    run_dir, done = without_the_failing_half
+
+    text = " ".join(nsa_harness("report", run_dir, "--format", form).output.split())
+
+    assert done.exit_code == 6
+    assert "1 cell of shard 2/2 was not run" in text
+    assert not re.search(r"PASS: nothing failed|all \d+ passed|every trial passed|✅", text, re.IGNORECASE)
+    if form != "html":
+        assert "matrix run three.yaml --gpus 0 --shard 2/2" in text.replace('", "', " ")
+
+
+def test_a_missing_shard_is_an_error_of_the_suite_and_an_annotation(without_the_failing_half):
+    run_dir, _ = without_the_failing_half
+
+    suite = ET.fromstring(nsa_harness("report", run_dir, "--format", "junit").output)[0]
+    errors = {case.get("name"): case.find("error").get("message") for case in suite if case.find("error") is not None}
+
+    assert list(errors) == ["shard 2/2"]
+    assert (suite.get("tests"), suite.get("errors"), suite.get("skipped")) == ("3", "1", "1")
+    annotation = nsa_harness("ci", "annotate", run_dir).output
+    assert annotation.startswith("::warning title=shard 2/2")
+    assert annotation.count("\n") == 1
+
+
+def test_a_failure_beside_a_missing_shard_does_not_hide_it(project):
+    ran(project / "shards", "--shard", "1/2")  # n=1 and n=3, which crashes
+
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+
+    assert done.exit_code == 6
+    page = " ".join(done.stdout.split())
+    assert page.startswith("CRASH (ValueError) in one cell of 2, n=3; 1 cell of shard 2/2 was not run.")
+
+
+def test_the_command_that_is_named_runs_the_missing_shard_and_the_next_merge_is_whole(without_the_failing_half):
+    run_dir, done = without_the_failing_half
+    command = History.read(run_dir).question.lost[0].invocation.argv
+    assert shlex.join(command) in done.stdout
+
+    nsa_harness(*command[1:], "--runs", "shards")
+    whole = nsa_harness("report", "merge", "shards", "--runs", "whole")
+
+    assert whole.exit_code == 1
+    assert "2 cells: 1 PASS, 1 CRASH (ValueError)" in whole.output
+    assert "not run" not in whole.output
+    again = nsa_harness("report", "merge", run_dir, *sorted(Path("shards").iterdir())[1:], "--runs", "again")
+    assert "2 cells: 1 PASS, 1 CRASH (ValueError)" in again.output, "a merge takes up what it had lost"
+    assert "not run" not in again.output
+
+
+def test_a_missing_shard_is_missed_no_more_once_its_cells_were_run(without_the_failing_half):
+    run_dir, _ = without_the_failing_half
 
     resumed = nsa_harness("matrix", "run", "--resume", run_dir)
 
-    assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in resumed.output
-    assert "is missing" not in (run_dir / "report.md").read_text()
+    assert "2 cells: 1 PASS, 1 CRASH (ValueError)" in resumed.output
+    assert "was not run" not in (run_dir / "report.md").read_text()
+
+
+def test_every_job_of_another_number_of_gpus_is_missed_too(project):
+    text = (project / "three.yaml").read_text()
+    (project / "three.yaml").write_text(text + "resources_when: [{when: {n: 3}, gpus: 2}]\n")
+    ran(project / "shards", "--gpus", 0, "--shard", "1/1")
+
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+
+    assert done.exit_code == 6
+    assert "1 cell of every shard (--gpus 2) was not run" in " ".join(done.stdout.split())
+    assert "matrix run three.yaml --gpus 2" in done.stdout
+
+
+def test_a_shard_that_no_cell_was_left_for_is_not_missed(project):
+    for shard in (1, 2, 3):
+        ran(project / "shards" / str(shard), "--shard", f"{shard}/4")
+
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+
+    assert done.exit_code == 1
+    assert "not run" not in done.output
 
 
 def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its_name(project):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +14,12 @@ from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.findings import FAILED
 from harness.report.tried import TrialSet, each_verdict
-from harness.report.words import MOVING, at, of
+from harness.report.words import MOVING, at, not_run, of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.core.campaign import CellResult
+    from harness.core.campaign import CellResult, LostShard
     from harness.report.build import Report
     from harness.report.findings import Findings
     from harness.report.tried import Numbered
@@ -55,6 +56,7 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """One suite. A failing value is a failure, one that could not be judged an error, one not tried is skipped.
 
     A job that was only watched is what its last look showed: a hang is a failure, a job that moves is neither.
+    A shard that left no run is an error beside its cells, which are skipped.
     In a matrix a failure that was expected counts as passed, and a pass where a failure was expected as a failure.
     The failure that the report tells of begins with its line.
     """
@@ -101,7 +103,13 @@ def _of_cells(findings: Findings) -> list[TestCase]:
         return [_of_watched(findings)]
     if not results:
         return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
-    return [_of_result(result, trials.get(result.cell, TrialSet())) for result in results]
+    cases = [_of_result(result, trials.get(result.cell, TrialSet())) for result in results]
+    return [*map(_of_lost, findings.lost), *cases]
+
+
+def _of_lost(shard: LostShard) -> TestCase:
+    why = f"{not_run(shard)}: it left no run. Run it with: {shlex.join(shard.invocation.argv)}"
+    return TestCase(group="shard", name=shard.name, seconds=0, outcome="error", why=why)
 
 
 def _of_watched(findings: Findings) -> TestCase:

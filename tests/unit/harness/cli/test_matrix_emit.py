@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from harness.cli.main import main
 from harness.cli.matrix import matrix
 from harness.cli.matrix_emit import EPILOG, jobs
 from harness.cli.matrix_run import question_of
@@ -86,7 +87,7 @@ def test_fewer_jobs_than_groups_is_refused(file: Path):
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "x", "1"])
 def test_a_shard_that_is_none_is_refused(file: Path, shard: str):
-    done = CliRunner().invoke(matrix, ["run", str(file), "--shard", shard])
+    done = CliRunner().invoke(main, ["matrix", "run", str(file), "--shard", shard])
     assert done.exit_code == 2
     assert "K/N" in done.output
 

@@ -148,6 +148,14 @@ def test_every_section_bears_a_run_that_was_cut_off_and_an_empty_one(section, ma
     assert "--resume" in build(*cut).summary.steps[0].command
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_matrix_of_which_cells_were_not_run_has_not_passed(make_campaign, answered):
+    run, run_dir = make_campaign([({"tied": True}, "pass")], text=FLAGS, ended="interrupted", answered=answered)
+    summary = build(run, run_dir).summary
+    assert (summary.verdict, summary.tone) == ("1 of 4 cells passed", "unsure")
+    assert summary.answer.startswith("Partial (interrupted): 4 cells: 3 not started, 1 PASS.")
+
+
 def test_one_program_that_was_cut_off_is_run_again_and_not_resumed_as_a_matrix(make_campaign):
     run, _ = make_campaign(CELLS[:2], ended="interrupted", answered=False)
     matrix = run.spec.matrix
