@@ -52,16 +52,15 @@ def run_of(
 ) -> Run:
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
     from harness.cli.startable import prove_programs
-    from harness.cli.taken_up import allowance_of
+    from harness.cli.taken_up import allowance_of, run_to_take_up
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe
     from harness.store.run_store import RunStore, read_run
-    from harness.store.runs import find_to_resume
     from harness.trees import prove_of_commits
 
     jobs, on = options["jobs"], On.of(options)
     if options["resume"]:
-        run_dir = find_to_resume(settings.runs, options["resume"])
+        run_dir = run_to_take_up(settings.runs, options["resume"], ctx.meta[INVOCATION])
         with RunStore.open(
             run_dir,
             allowance=allowance_of(read_run(run_dir), ctx.meta[INVOCATION], options),

@@ -86,7 +86,7 @@ SHARED = (
         flag_value="latest",
         metavar="[RUN]",
         shell_complete=complete.runs,
-        help="Continue the last run, or RUN; --max-trials and --budget may be new.",
+        help="Continue RUN, or the last unfinished one that asks the same; --max-trials and --budget may be new.",
     ),
     click.option("--reuse/--fresh", default=None, help=REUSE),
     NEW_RUNS,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import ResumeError
+import click
+
+from harness.core.errors import NotResumableError, ResumeError
 from harness.core.spec import Allowance
+from harness.store.runs import find_run, find_to_resume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from harness.core.invocation import Invocation
     from harness.core.record import Run
@@ -21,10 +27,31 @@ ANY_TIME = frozenset(
 """Options that change nothing of what is asked."""
 
 
+GOES_ON = (("matrix", "run"), ("bisect",), ("minimise",), ("explore",), ("trial",))
+"""Commands that ask a question, whose runs any of them takes up."""
+
+
+def run_to_take_up(runs_dir: Path, name: str, typed: Invocation) -> Path:
+    """The run called ``name``; for ``latest`` the last one that did not come to its end and asks what ``typed`` does.
+
+    Raises:
+        StoreError: there is none.
+        SpecError: more than one may be meant.
+    """
+    if name != "latest":
+        return find_run(runs_dir, name)
+    asked = replace(typed, options=tuple(option for option in typed.options if option[0] not in ANY_TIME))
+    run_dir = find_to_resume(runs_dir, asked)
+    which = f"the last run of `{shlex.join(asked.argv)}` that did not come to its end"
+    click.echo(f"going on with {run_dir.name}, {which}", err=True)
+    return run_dir
+
+
 def allowance_of(run: Run, typed: Invocation, options: Mapping[str, Any]) -> Allowance | None:
     """What ``run`` may spend in all by the command ``typed``; None where that is what it was.
 
     Raises:
+        NotResumableError: it was only looked at, or is of one program as it is.
         ResumeError: an option would change the question, or a limit is one that the run has already reached.
     """
     _refuse_others(run, typed)
@@ -54,6 +81,8 @@ def _reached(spent: str, more: str) -> str:
 def _refuse_others(run: Run, typed: Invocation) -> None:
     """ResumeError for whatever would ask another question than ``run`` does; to say the same again is fine."""
     begun = run.invocation
+    if run.argv and not any(run.argv[1 : 1 + len(verb)] == verb for verb in GOES_ON):
+        raise NotResumableError(f"{run.id} was begun by `{shlex.join(run.argv)}`, which cannot be gone on with")
     if any(name == "--dry-run" for name, _ in typed.options):
         where = run.directory or run.id
         raise ResumeError(f"--dry-run plans a new run; where this one stands is shown by: nsa-harness status {where}")

@@ -45,6 +45,12 @@ class ResumeError(SpecError):
     help = "Leave it out, or leave --resume out and begin a new run. --max-trials and --budget may be given anew."
 
 
+class NotResumableError(SpecError):
+    """A run of a command that asks no question, so that nothing of it could be gone on with."""
+
+    help = "Name another run with --resume RUN, or leave --resume out. See them all with: nsa-harness report --list"
+
+
 class SeveralOpenError(SpecError):
     """A run that is to be gone on with, and that more than one may be."""
 
@@ -125,6 +131,12 @@ class NoRunError(StoreError):
     """There is no run where one was looked for."""
 
     help = "See which runs there are with: nsa-harness report --list (--runs DIR looks elsewhere)."
+
+
+class NoOpenRunError(NoRunError):
+    """No unfinished run asks what is to be gone on with."""
+
+    help = "Name the run to go on with (--resume RUN), or leave --resume out and begin a new one."
 
 
 class NothingToShowError(StoreError):

@@ -17,6 +17,10 @@ BUDGET_USED_UP = "budget used up"
 """How a run ended that has spent what it may."""
 
 
+WHOLE = ("answered", "finished")
+"""How a run ended that came to its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Where a run took place: enough to know whether another observation may be counted with it.
@@ -88,7 +92,7 @@ class Run:
     @property
     def is_whole(self) -> bool:
         """Whether it came to its end: neither interrupted, nor stopped by its budget or by a surprise."""
-        return self.ended in ("answered", "finished")
+        return self.ended in WHOLE
 
     @property
     def spent_s(self) -> float:

@@ -47,7 +47,7 @@ class History:
             StoreError: not a run directory, or unreadable.
         """
         self.run_dir = run_dir
-        self.identity = _read(layout.machine(run_dir), lambda data: from_json(Identity, data))
+        self.identity = read_identity(run_dir)
         self.asked = self.question = read_question(run_dir)  # what it may spend may become another than was asked
         self._records: dict[str, TrialRecord] = {}
         self._pending: dict[str, Trial] = {}
@@ -196,6 +196,11 @@ class _End:
     why: str
     seconds: float = 0.0
     answer: CampaignAnswer | None = None
+
+
+def read_identity(run_dir: Path) -> Identity:
+    """Which run a directory holds, and by which command it was begun."""
+    return _read(layout.machine(run_dir), lambda data: from_json(Identity, data))
 
 
 def read_question(run_dir: Path) -> CampaignSpec:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.errors import DamagedError, NoRunError, SeveralOpenError, StoreError
+from harness.core.errors import DamagedError, NoOpenRunError, NoRunError, SeveralOpenError, StoreError
+from harness.core.record import WHOLE
 from harness.store import layout
 from harness.store.archive import unpacked
-from harness.store.history import History
+from harness.store.history import History, read_identity
 from harness.store.shelf import NOT_FINISHED, list_runs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.core.invocation import Invocation
     from harness.core.record import Run
+    from harness.store.history import Identity
+    from harness.store.shelf import RunSummary
 
 
 def read_run(run_dir: Path) -> Run:
@@ -41,24 +48,61 @@ def find_latest(runs_dir: Path) -> Path:
     raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
 
 
-def find_to_resume(runs_dir: Path, name: str) -> Path:
-    """The run called ``name``, as :func:`find_run` has it; the last one only where no older one may be meant.
+def find_to_resume(runs_dir: Path, asked: Invocation) -> Path:
+    """The last run of the same command, file and program as ``asked`` that did not come to its end.
+
+    Where there are several, one with all options of ``asked`` is meant.
 
     Raises:
-        SeveralOpenError: the last run is asked for, and an older one that asks the same was never ended.
-        NoRunError: there is none.
+        SeveralOpenError: an older one, which never ended, asks the same.
+        NoOpenRunError: there is none.
     """
-    run_dir = find_run(runs_dir, name)
-    if name == "latest":
-        rows = {row.directory: row for row in list_runs(runs_dir)}
-        last = rows.pop(run_dir)
-        for row in rows.values():
-            if row.ended == NOT_FINISHED and row.question == last.question:
-                raise SeveralOpenError(
-                    f"the last run in {runs_dir} is {run_dir.name} ({last.ended}); {row.directory.name} is older, asks "
-                    "the same and never ended: it was killed, or is still at work"
-                )
-    return run_dir
+    rows = list_runs(runs_dir)
+    candidates: list[tuple[RunSummary, Identity]] = []
+    for row in rows:
+        if not row.problem and row.ended not in WHOLE:
+            identity = read_identity(row.directory)
+            if _asks(identity, asked):
+                candidates.append((row, identity))
+    if not candidates:
+        find_latest(runs_dir)  # there may be no run at all, or none that can be read
+        raise NoOpenRunError(_none_open(runs_dir, rows, asked))
+    alike = [row for row, identity in candidates if _has_options(identity, asked)]
+    last, *older = alike or [row for row, _ in candidates]
+    for row in older:
+        if row.ended == NOT_FINISHED and row.question == last.question:
+            raise SeveralOpenError(
+                f"the last run in {runs_dir} is {last.directory.name} ({last.ended}); {row.directory.name} is older, "
+                "asks the same and never ended: it was killed, or is still at work"
+            )
+    return last.directory
+
+
+def _asks(identity: Identity, asked: Invocation) -> bool:
+    """Whether a run was begun by the same command, on the file and the program that ``asked`` names, if any."""
+    begun = identity.invocation
+    if begun is None:  # of an older version, which wrote down the words alone
+        return identity.argv[1 : 1 + len(asked.verb)] == asked.verb
+    is_of_file = asked.operands in ((), begun.operands)
+    return begun.verb == asked.verb and is_of_file and asked.command in ((), begun.command)
+
+
+def _has_options(identity: Identity, asked: Invocation) -> bool:
+    return identity.invocation is not None and set(asked.options) <= set(identity.invocation.options)
+
+
+MOST_NAMED = 3
+"""Runs that are named where none can be gone on with."""
+
+
+def _none_open(runs_dir: Path, rows: Sequence[RunSummary], asked: Invocation) -> str:
+    none = f"no run in {runs_dir} that was begun by `{shlex.join(asked.argv)}` is unfinished; the last are:"
+    return "\n".join((none, *map(_with_command, rows[:MOST_NAMED])))
+
+
+def _with_command(row: RunSummary) -> str:
+    command = "" if row.problem else shlex.join(read_identity(row.directory).argv)
+    return f"  {row.directory.name}: {row.problem or f'{row.ended}, begun by `{command}`'}"
 
 
 def find_run(runs_dir: Path, name: str | None) -> Path:

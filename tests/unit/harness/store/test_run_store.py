@@ -10,8 +10,9 @@ import pytest
 
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer
-from harness.core.errors import JournalError, RunBusyError, SeveralOpenError, SpecError, StoreError
+from harness.core.errors import JournalError, NoOpenRunError, RunBusyError, SeveralOpenError, SpecError, StoreError
 from harness.core.evidence import Evidence, LogTail
+from harness.core.invocation import Invocation
 from harness.core.point import Point
 from harness.core.ports import CellRequest
 from harness.store import layout
@@ -177,19 +178,26 @@ def test_the_latest_run_is_found_and_unreadable_ones_are_listed_with_the_reason(
     assert "spec.json: not JSON" in problems[first_dir]
 
 
-@pytest.mark.parametrize("has_ended", [True, False])
-def test_an_unfinished_older_run_of_the_same_question_must_be_named_to_be_gone_on_with(create, clock, has_ended):
+BISECT = Invocation(verb=("bisect",), options=(("--axis", "n_layers"),))
+
+
+def test_an_older_run_that_never_ended_and_asks_the_same_makes_it_unclear_which_is_gone_on_with(create, clock):
     with create() as older:
         pass
     clock.sleep(60)
     with create() as last:
-        if has_ended:
-            last.add_end(why="answered", seconds=1.0)
-    runs = last.run_dir.parent
+        pass
     with pytest.raises(SeveralOpenError, match=rf"{older.run_dir.name} is older, asks the same and never ended"):
-        find_to_resume(runs, "latest")
-    assert find_to_resume(runs, older.run_dir.name) == older.run_dir
-    assert find_to_resume(runs, str(last.run_dir)) == last.run_dir
+        find_to_resume(last.run_dir.parent, BISECT)
+
+
+def test_what_has_come_to_its_end_is_not_gone_on_with_the_older_run_that_has_not_is(create, clock):
+    with create() as older:
+        older.add_end(why="interrupted", seconds=1.0)
+    clock.sleep(60)
+    with create() as last:
+        last.add_end(why="answered", seconds=1.0)
+    assert find_to_resume(last.run_dir.parent, BISECT) == older.run_dir
 
 
 def test_the_last_run_is_gone_on_with_where_older_ones_have_ended_or_ask_something_else(create, clock, spec):
@@ -200,7 +208,41 @@ def test_the_last_run_is_gone_on_with_where_older_ones_have_ended_or_ask_somethi
     clock.sleep(60)
     with create() as last:
         pass
-    assert find_to_resume(last.run_dir.parent, "latest") == last.run_dir
+    assert find_to_resume(last.run_dir.parent, BISECT) == last.run_dir
+
+
+def matrix_run(file="a.yaml", *, program=(), options=()):
+    return Invocation(verb=("matrix", "run"), operands=(file,) if file else (), command=program, options=options)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Invocation(verb=("watch",), operands=("4242",)),
+        Invocation(verb=("run",), command=("python", "train.py")),
+        Invocation(verb=("bisect",), operands=("a.yaml",)),
+        matrix_run("b.yaml"),
+        matrix_run("", program=("python", "other.py")),
+        matrix_run(options=(("--repeat", "3"),)),
+    ],
+)
+def test_a_later_run_of_something_else_is_not_gone_on_with(create, clock, other):
+    mine = matrix_run(options=(("--repeat", "2"),))
+    with create(invocation=mine) as older:
+        older.add_end(why="interrupted", seconds=1.0)
+    clock.sleep(60)
+    with create(invocation=other) as last:
+        last.add_end(why="interrupted", seconds=1.0)
+    assert find_to_resume(last.run_dir.parent, mine) == older.run_dir
+
+
+def test_where_nothing_can_be_gone_on_with_the_last_runs_are_named_with_their_commands(create):
+    with create(invocation=Invocation(verb=("watch",), operands=("4242",))) as watched:
+        watched.add_end(why="interrupted", seconds=1.0)
+    with pytest.raises(NoOpenRunError) as error:
+        find_to_resume(watched.run_dir.parent, matrix_run())
+    assert f"{watched.run_dir.name}: interrupted, begun by `nsa-harness watch 4242`" in str(error.value)
+    assert "--resume RUN" in error.value.help
 
 
 def test_no_run_at_all_says_how_to_begin_one(tmp_path):
