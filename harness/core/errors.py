@@ -80,15 +80,32 @@ class UnknownFaultError(UnknownNameError):
 
 
 class StoreError(HarnessError):
-    """The run directory cannot be read or written."""
+    """The run directory cannot be read or written; ``remedy`` is what helps where a place cannot be written to."""
 
-    help = "What was written before is safe. Free some space or choose another place; a search goes on with --resume."
+    remedy = "Put right what this line names, or choose another place"
+    help = f"What was written before is safe. {remedy}; a search goes on with --resume."
+
+
+class FullDiskError(StoreError):
+    """A disk without room, or a quota that is used up."""
+
+    remedy = "Free some space or choose another place"
+    help = f"What was written before is safe. {remedy}; a search goes on with --resume."
+
+
+class NoWayError(StoreError):
+    """A place whose folder is not there and cannot be made."""
+
+    remedy = "Choose a place in a folder that is there"
+    help = f"What was written before is safe. {remedy}; a search goes on with --resume."
 
 
 class NotBegunError(StoreError):
-    """A new run that could not be written, and of which nothing is left."""
+    """A new run that could not be written, and of which nothing is left; ``failed`` is why."""
 
-    help = "Nothing was begun. Free some space or choose another place with --runs, and say it again."
+    def __init__(self, failed: StoreError) -> None:
+        super().__init__(str(failed))
+        self.help = f"Nothing was begun. {failed.remedy} with --runs, and say it again."
 
 
 class FailingDiskError(StoreError):
@@ -100,13 +117,16 @@ class FailingDiskError(StoreError):
 class NotWritableError(StoreError):
     """A place that may be read and not written to."""
 
-    help = "What was written before is safe. Choose a place that you may write to with --runs."
+    remedy = "Choose a place that you may write to"
+    help = f"What was written before is safe. {remedy} with --runs."
 
 
 class NoPlaceError(StoreError):
-    """Files that are no part of a run, and could not be written where they were to go."""
+    """Files that are no part of a run, and could not be written where they were to go; ``failed`` is why."""
 
-    help = "Nothing else was to be done. Free some space or name a place that you may write to, and say it again."
+    def __init__(self, failed: StoreError) -> None:
+        super().__init__(str(failed))
+        self.help = f"Nothing else was to be done. {failed.remedy}, and say it again."
 
 
 class NoOutputError(StoreError):

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.core.errors import (
     DamagedError,
     FailingDiskError,
+    FullDiskError,
     JournalError,
     NoPlaceError,
     NoRunError,
     NotWritableError,
+    NoWayError,
     StoreError,
 )
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 _KINDS = {
     errno.EACCES: NotWritableError, errno.EPERM: NotWritableError, errno.EROFS: NotWritableError,
-    errno.EIO: FailingDiskError,
+    errno.ENOSPC: FullDiskError, errno.EDQUOT: FullDiskError, errno.EIO: FailingDiskError,
+    errno.ENOENT: NoWayError, errno.ENOTDIR: NoWayError,
 }  # fmt: skip
 
 MOST_BYTES = 1 << 28
@@ -113,9 +116,9 @@ def outside_of_runs(place: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise NoPlaceError(str(write_failed(place, error, safe="no run was touched"))) from error
+        raise NoPlaceError(write_failed(place, error, safe="no run was touched")) from error
     except StoreError as error:
-        raise NoPlaceError(str(error)) from error
+        raise NoPlaceError(error) from error
 
 
 def link_files(source: Path, folder: Path) -> None:
@@ -160,9 +163,9 @@ def sync_folder(folder: Path) -> None:
 def write_failed(path: Path, error: OSError, *, safe: str) -> StoreError:
     """The error for a failed write: what and where, what is safe; its class says what to do."""
     what = f"cannot write {path}: {error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        what += f" ({_free(path)})"
     kind = _KINDS.get(error.errno or 0, StoreError)
+    if kind is FullDiskError:
+        what += f" ({_free(path)})"
     return kind(f"{what}. Safe: {safe}.")
 
 

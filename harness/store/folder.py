@@ -40,7 +40,7 @@ def begun(runs_dir: Path, *, name: str) -> Generator[Path]:
         yield run_dir
     except StoreError as error:
         shutil.rmtree(run_dir, ignore_errors=True)
-        raise NotBegunError(str(error)) from error
+        raise NotBegunError(error) from error
 
 
 def new_folder(runs_dir: Path, *, name: str) -> Path:
@@ -61,6 +61,6 @@ def new_folder(runs_dir: Path, *, name: str) -> Path:
             number += 1
         except OSError as error:
             failed = write_failed(run_dir, error, safe="nothing was begun")
-            raise failed if isinstance(failed, NotWritableError) else NotBegunError(str(failed)) from error
+            raise failed if isinstance(failed, NotWritableError) else NotBegunError(failed) from error
         else:
             return run_dir

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +22,7 @@ def test_a_full_disk_and_a_folder_that_is_none_end_in_the_same_error(tmp_path, m
     full = r"No space left on device \(.* free there\)"
     with pytest.raises(NoPlaceError, match=full) as error, outside_of_runs(tmp_path):
         write_atomic(tmp_path / "report.md", "text")
-    assert "--" not in error.value.help
+    assert error.value.help == "Nothing else was to be done. Free some space or choose another place, and say it again."
 
 
 def test_an_error_of_a_run_names_resume_for_searches_alone():
@@ -37,8 +38,31 @@ def test_a_command_that_writes_files_says_which_one_could_not_be_and_leads_to_no
     done = CliRunner().invoke(main, list(argv), prog_name="nsa-harness")
     assert done.exit_code == 6
     assert done.stderr.startswith("nsa-harness: cannot write ")
-    assert "name a place that you may write to" in " ".join(done.stderr.split())
+    assert "Choose a place in a folder that is there, and say it again" in " ".join(done.stderr.split())
     assert "--" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "Choose a place that you may write to with --runs"),
+        (errno.EROFS, "Choose a place that you may write to with --runs"),
+        (errno.ENOENT, "Choose a place in a folder that is there with --runs"),
+        (errno.ENOTDIR, "Choose a place in a folder that is there with --runs"),
+        (errno.ENOSPC, "Free some space or choose another place with --runs"),
+        (errno.EDQUOT, "Free some space or choose another place with --runs"),
+        (errno.ENAMETOOLONG, "Put right what this line names, or choose another place with --runs"),
+    ],
+)
+def test_a_run_that_cannot_be_begun_is_told_what_fits_its_error(number, advice, tmp_path, monkeypatch):
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir", fails)
+    done = CliRunner().invoke(main, ["run", "--runs", str(tmp_path / "a"), "--", "true"], prog_name="nsa-harness")
+    assert done.exit_code == 6
+    assert os.strerror(number) in done.stderr
+    assert advice in " ".join(done.stderr.split())
 
 
 def _is_full(_: int) -> None:
