@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,8 +38,25 @@ Exit codes:
 """
 
 
+TAKES = (
+    "guard takes jobs that run already: a PID, --slurm JOBID, or --match REGEX; a program is started and watched with: "
+    "nsa-harness run -- COMMAND"
+)
+
+
+class Pid(click.IntRange):
+    """The number of a process; whoever types a program instead is shown what starts one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``value`` as a number from 1 on."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            raise click.UsageError(f"{value!r} is no PID. {TAKES}", ctx) from None
+
+
 @click.command(epilog=EPILOG)
-@click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(min=1))
+@click.argument("pids", metavar="[PID]...", nargs=-1, type=Pid(min=1))
 @click.option(
     "--slurm", metavar="JOBID", multiple=True, type=click.IntRange(min=1), help="A job of Slurm, on all nodes."
 )
@@ -88,7 +105,7 @@ def guard(
     from harness.settings import Settings
 
     if not pids and not slurm and match is None:
-        raise click.UsageError("give a PID, --slurm JOBID, or --match REGEX")
+        raise click.UsageError(TAKES)
     pattern = _pattern(match)
     jobs = [*map(job_of, pids), *map(of_slurm, slurm)]
     receivers: list[Receiver] = list(map(address, urls))

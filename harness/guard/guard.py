@@ -41,6 +41,9 @@ TICK_S = 10.0
 SEARCH_S = 60.0
 """Seconds between two searches for jobs that match."""
 
+UNMATCHED_S = 30.0
+"""Seconds after which it is told that no job matches: one that is being started has time to come up."""
+
 START = Path(__file__).resolve().parents[2] / "nsa_harness" / "start.py"
 """The command line, which finds our own packages wherever it is started."""
 
@@ -80,6 +83,8 @@ class Guard:
     families: dict[Guarded, list[int]] = field(default_factory=dict[Guarded, list[int]])
     over: set[Guarded] = field(default_factory=set[Guarded])
     searched_s: float | None = None
+    unmatched_since_s: float | None = None
+    is_match_settled: bool = False
 
     def remember(self) -> None:
         """Take up what an earlier guard has left in the ledger: messages not yet delivered, and ends that it missed."""
@@ -133,6 +138,7 @@ class Guard:
         if self.searched_s is None or now_s - self.searched_s >= SEARCH_S:
             self.searched_s = now_s
             self._search()
+        self._tell_of_no_match(now_s)
         for job, vigil in list(self.vigils.items()):
             if job in self.over if job.slurm else not jobs.lives(job):
                 self._ended(job, vigil)
@@ -159,6 +165,7 @@ class Guard:
         """Find what is new: jobs that match, and processes of the jobs that are guarded."""
         if self.pattern is not None:
             for job in jobs.matching(self.pattern):
+                self.is_match_settled = True
                 self.guard(job)
         self.families, self.over = {}, set()
         for job in self.vigils:
@@ -166,6 +173,19 @@ class Guard:
                 self.families[job] = jobs.pids(job, proc=self.proc)
             elif not jobs.lives(job):
                 self.over.add(job)
+
+    def _tell_of_no_match(self, now_s: float) -> None:
+        """Say once that nothing has matched for a while: a mistyped pattern would be silent for weeks."""
+        if self.pattern is None or self.is_match_settled:
+            return
+        if self.unmatched_since_s is None:
+            self.unmatched_since_s = now_s
+        elif now_s - self.unmatched_since_s >= UNMATCHED_S:
+            self.is_match_settled = True
+            self.say(
+                f"no Python job of this user has a command line that fits {self.pattern.pattern!r} so far; it is "
+                f"looked for every {SEARCH_S:.0f} s"
+            )
 
     def _turns(self, job: Guarded, vigil: Vigil) -> int | None:
         """How often the job's threads have run, where that is of use: of other nodes it is not known."""

@@ -11,9 +11,11 @@ from itertools import pairwise
 from threading import Thread
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cli.main import main
 from harness.cluster.onlook import NoSlurmJobError
 from harness.guard import jobs
 from harness.guard.guard import Guard, cannot_see, look_into
@@ -483,3 +485,33 @@ def test_the_job_of_slurm_that_is_meant_is_looked_into(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: asked.append(argv) or "")
     look_into(Guarded(pid=0, started=17, command=""), looks=tmp_path / "looks", runs=tmp_path)
     assert asked[0][:3] == ("watch", "--slurm", "17")
+
+
+@pytest.mark.parametrize("words", [("--", "python", "train.py"), ("python", "train.py"), ("0",), ()])
+def test_who_gives_no_pid_is_told_what_is_guarded_and_what_starts_a_program(words):
+    done = CliRunner().invoke(main, ["guard", *words], prog_name="nsa-harness")
+    assert done.exit_code == 2
+    text = " ".join(done.stderr.split())
+    assert "a PID, --slurm JOBID, or --match REGEX" in text
+    assert "nsa-harness run -- COMMAND" in text
+    assert "range" not in text
+
+
+def lines_of(pattern, folder):
+    """What a guard of ``pattern`` says in ten minutes."""
+    lines = []
+    guard = guarding(folder, None, look=WORKS, heard=Heard())
+    guard.pattern, guard.say = re.compile(pattern), lines.append
+    ticks(guard, 60)
+    return lines
+
+
+def test_a_pattern_that_nothing_matches_is_told_of_once_after_a_while(tmp_path):
+    (line,) = lines_of("no such trian.py", tmp_path)
+    assert line.startswith("no Python job of this user has a command line that fits 'no such trian.py' so far")
+
+
+def test_of_a_pattern_that_something_matches_that_alone_is_told(tmp_path, asleep):
+    lines = lines_of(r"time\.sleep\(300\)", tmp_path)
+    assert lines
+    assert all(line.startswith("guarding process ") for line in lines)
