@@ -6,14 +6,20 @@ import inspect
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import nsa_harness as nh
-from nsa_harness import ask, beside
+from harness.testing.engines import await_
+from nsa_harness import ask, beside, block
 
 API = """\
 Bisected(*, verdict: 'str', answer: 'str', claim: 'str', place: 'str', folder: 'Path', status: 'int', report: \
@@ -176,15 +182,47 @@ def test_a_block_that_is_over_in_time_is_not_looked_at(tmp_path):
 
 
 @pytest.fixture
-def quick_looks(tmp_path, monkeypatch):
+def looks_say(tmp_path, monkeypatch):
+    """Looks that are a program of the test's, which is given; they begin as soon as a block is guarded next."""
+
+    def say(code: str) -> None:
+        (tmp_path / "start.py").write_text(code)
+        shutil.copy(beside.__file__, tmp_path / "beside.py")
+        monkeypatch.setattr(beside, "__file__", str(tmp_path / "beside.py"))
+        monkeypatch.setattr(beside, "START", tmp_path / "start.py")
+
+    block._Process.leave()
+    yield say
+    block._Process.leave()
+
+
+@pytest.fixture
+def quick_looks(tmp_path, looks_say):
     """Looks that take no time and see nothing wrong, so that only when they are taken is asked."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "report.json").write_text(json.dumps(dict.fromkeys(("verdict", "answer", "claim", "place"), "")))
     said = {"run": str(run), "verdict": {"kind": "SLOW", "cause": "", "because": ""}}
-    (tmp_path / "start.py").write_text(f"print({json.dumps(said)!r})")
-    shutil.copy(beside.__file__, tmp_path / "beside.py")
-    monkeypatch.setattr(beside, "__file__", str(tmp_path / "beside.py"))
+    looks_say(f"print({json.dumps(said)!r})")
+
+
+def besides(pid: int) -> list[int]:
+    """The processes that look at the blocks of process ``pid``."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        words = []
+        with suppress(OSError):
+            words = (folder / "cmdline").read_text().split("\0") if folder.name.isdecimal() else []
+        if len(words) > 3 and words[2].endswith("beside.py") and words[3] == str(pid):
+            found.append(int(folder.name))
+    return found
+
+
+def looked_at(guard: nh.Guard) -> bool:
+    until_s = time.monotonic() + 60
+    while not guard.looks and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return bool(guard.looks)
 
 
 def test_nobody_looks_before_what_is_expected_to_take_long_is_over(quick_looks):
@@ -192,34 +230,177 @@ def test_nobody_looks_before_what_is_expected_to_take_long_is_over(quick_looks):
         with nh.expect_long("evaluation", 60):
             time.sleep(2)
             during = guard.looks
-        until_s = time.monotonic() + 60
-        while not guard.looks and time.monotonic() < until_s:
-            time.sleep(0.05)
+        assert looked_at(guard)
 
     assert during == ()
     assert [look.kind for look in guard.looks][:1] == ["SLOW"]
     assert not guard.hung
 
 
-def test_a_guard_puts_its_reports_where_the_environment_says_and_tells_a_hang_once(monkeypatch, tmp_path, capsys):
-    commands = []
+def test_the_end_of_an_expectation_leaves_that_around_it(quick_looks):
+    with nh.guard(after_s=0.2) as guard, nh.expect_long("evaluation", 60):
+        with nh.expect_long("batch", 0.1):
+            pass
+        time.sleep(2)
+        assert guard.looks == ()
 
-    def look(command, **_):
-        commands.append(command[4:])
-        said = {"verdict": {"kind": "HANG", "because": "it waits", "signature": "HANG deadlock"}, "run": "mine/1"}
-        return subprocess.CompletedProcess(command, 1, json.dumps(said), "")
 
-    monkeypatch.setattr(beside.subprocess, "run", look)
-    told = set()
+def test_what_one_thread_expects_keeps_nobody_from_looking_at_the_block_of_another(quick_looks):
+    expects, is_over = threading.Event(), threading.Event()
+
+    def evaluate():
+        with nh.expect_long("evaluation", 600):
+            expects.set()
+            is_over.wait()
+
+    with nh.guard(after_s=0.2) as guard:
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        expects.wait()
+        seen = looked_at(guard)
+        is_over.set()
+        thread.join()
+    assert seen
+
+
+def test_one_process_looks_at_all_blocks_and_ends_with_the_program_though_a_fork_of_it_lives_on(tmp_path):
+    program = tmp_path / "forks.py"
+    program.write_text("""\
+import os, sys
+import nsa_harness as nh
+
+for _ in range(3):
+    with nh.guard(after_s=60), nh.guard(after_s=30):
+        if os.fork() == 0:
+            sys.stdin.read()  # as a worker that outlives the block
+            os._exit(0)
+print(flush=True)
+input()
+""")
+    command = [sys.executable, str(program)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        assert len(besides(job.pid)) == 1
+        job.kill()
+        await_(lambda: not besides(job.pid), "it outlives the program")
+
+
+def test_a_forked_child_that_leaves_the_block_ends_nothing_of_its_parents(quick_looks, tmp_path):
+    program = tmp_path / "forks.py"
+    program.write_text("""\
+import os, sys, time
+import nsa_harness as nh
+from nsa_harness import beside
+
+beside.__file__ = sys.argv[1]
+with nh.guard(after_s=1) as guard:
+    until_s = time.monotonic() + 60
+    while not guard.looks and time.monotonic() < until_s:
+        time.sleep(0.05)
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+    again = guard.looks
+    while len(guard.looks) < 2 and time.monotonic() < until_s:
+        time.sleep(0.05)
+print(len(again), len(guard.looks))
+""")
+    done = subprocess.run([sys.executable, program, beside.__file__], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("1 2\n", "")
+
+
+def test_a_process_beside_that_is_killed_ends_no_block_and_is_started_again(tmp_path):
+    program = tmp_path / "trains.py"
+    program.write_text("""\
+import signal
+import nsa_harness as nh
+
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+with nh.guard(after_s=60):
+    print(flush=True)
+    input()
+    for _ in range(2):
+        with nh.expect_long("evaluation", 600):
+            pass
+with nh.guard(after_s=60):
+    print("trained", flush=True)
+    input()
+""")
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, str(program)], **pipes, text=True) as job:
+        job.stdout.readline()
+        (lost,) = besides(job.pid)
+        os.kill(lost, signal.SIGKILL)
+        await_(lambda: not besides(job.pid), "it lives on")
+        job.stdin.write("\n")
+        job.stdin.flush()
+        assert job.stdout.readline() == "trained\n"
+        assert len(besides(job.pid)) == 1
+        _, errors = job.communicate("\n")
+
+    assert job.returncode == 0
+    assert errors == f"{block.LOST}\n"
+
+
+def test_a_look_at_a_block_that_is_over_is_ended_and_leaves_nothing(looks_say, tmp_path, capfd):
+    looks_say("""\
+import json, os, pathlib, sys, time
+run = pathlib.Path("runs", "1")
+run.mkdir(parents=True)
+(run / "journal.jsonl").touch()
+lock = open(run / "lock", "w")
+pathlib.Path("begun").write_text(str(os.getpid()))
+try:
+    time.sleep(300)
+finally:
+    print(json.dumps({"run": str(run), "verdict": {"kind": "HANG", "because": "?", "signature": "?"}}))
+""")
+    with nh.guard(after_s=0.1) as guard:
+        await_(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text(), "nobody looks")
+    await_(lambda: not (tmp_path / "runs" / "1").exists(), "its run is kept")
+
+    assert not Path("/proc", (tmp_path / "begun").read_text()).exists()
+    assert guard.looks == ()
+    assert "hangs" not in capfd.readouterr().err
+
+
+def test_a_guard_puts_its_reports_where_the_block_began_and_tells_a_hang_once(looks_say, tmp_path, capfd):
+    looks_say("""\
+import json, os, sys
+said = {"kind": "HANG", "because": "it waits", "signature": "HANG deadlock"}
+print(json.dumps({"verdict": said, "run": "mine/1", "asked": [os.getcwd(), *sys.argv[1:]]}))
+""")
+    place = tmp_path / "place"
+    place.mkdir()
+    asked = []
     for number, runs in enumerate(("", "here")):
-        beside._look(7, tmp_path / f"look-{number}.json", runs, told)
-    assert commands == [["--json", "7"], ["--json", "--runs", "here", "7"]]
-    assert capsys.readouterr().err.count("this hangs") == 1
-    assert len(list(tmp_path.glob("look-*.json"))) == 2
+        one = beside.Block(number, 1.0, runs, str(place))
+        for _ in range(2):
+            beside.Look(7, {one}, tmp_path).thread.join()
+        looks = [json.loads(file.read_text()) for file in tmp_path.glob(f"look-{number}-*.json")]
+        asked += [json.loads(look["said"])["asked"] for look in looks]
+
+    watch = [str(place), "watch", "--json"]
+    assert asked == [[*watch, "7"]] * 2 + [[*watch, "--runs", "here", "7"]] * 2
+    assert capfd.readouterr().err.count("this hangs") == 2  # once a block
 
 
-def test_a_guard_takes_no_time_that_is_none():
-    with pytest.raises(ValueError, match="not 0"):
-        nh.guard(after_s=0)
-    with pytest.raises(ValueError, match="'save' cannot take -1 seconds"), nh.expect_long("save", -1):
+@pytest.mark.parametrize("after_s", [0, -1, float("nan"), "60", None])
+def test_a_guard_takes_a_time_that_is_one(after_s):
+    with pytest.raises(nh.UsageError, match=f"not {after_s!r}"):
+        nh.guard(after_s=after_s)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "60", None])
+def test_what_takes_long_takes_a_time_that_is_one(seconds):
+    with pytest.raises(nh.UsageError, match=f"'save' cannot take {seconds!r} seconds"), nh.expect_long("save", seconds):
         pass
+
+
+def test_a_guard_that_has_no_folder_says_so_before_its_block_begins(looks_say, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    with pytest.raises(nh.HarnessError, match="missing"), nh.guard(after_s=60):
+        pytest.fail("the block began")
