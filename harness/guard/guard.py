@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,8 @@ class Guard:
 
     ``look`` looks into a job, ``report`` writes up a look that is told. ``end`` says that a job is to be sent SIGTERM
     once its hang is certain. ``routine_s`` is how often a job that computes is looked into; None looks as often as
-    may be had for a thousandth of a CPU, and not more than every quarter of an hour.
+    may be had for a thousandth of a CPU, and not more than every quarter of an hour. ``host`` names this machine to
+    whoever is told elsewhere.
     """
 
     ledger: Ledger
@@ -73,6 +75,7 @@ class Guard:
     pattern: re.Pattern[str] | None = None
     end: bool = False
     routine_s: float | None = None
+    host: str = field(default_factory=socket.gethostname)
     proc: Proc = field(default_factory=Proc)
     vigils: dict[Guarded, Vigil] = field(default_factory=dict[Guarded, Vigil])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
@@ -235,11 +238,12 @@ class Guard:
 
     def _tell(self, job: Guarded, vigil: Vigil, what: What, look: Look | None) -> None:
         number = vigil.hangs
+        name = job.name if job.slurm else f"{job.name} on {self.host}"
         titles = {
-            What.HANG: f"HANG ({look.cause}): {job.name}" if look else "",
-            What.GOES_ON: f"{job.name} goes on: hang {number} of it is over",
-            What.ENDED: f"{job.name} has ended: hang {number} of it is over",
-            What.BLIND: f"{job.name} cannot be looked into: a hang of it may not be told",
+            What.HANG: f"HANG ({look.cause}): {name}{look.at_rank}" if look else "",
+            What.GOES_ON: f"{name} goes on: hang {number} of it is over",
+            What.ENDED: f"{name} has ended: hang {number} of it is over",
+            What.BLIND: f"{name} cannot be looked into: a hang of it may not be told",
         }
         id = f"{job.key}-{number}-{what}"
         lines = [redact_text(clean(job.command))[:500]]
@@ -319,6 +323,7 @@ def look_into(job: Guarded, *, looks: Path, runs: Path) -> Look | None:
         cause=verdict.get("cause") or "",
         confidence=verdict["confidence"],
         because=verdict["because"],
+        rank=verdict.get("rank"),
         run=str(run),
         blind_reason="; ".join(report.get("unseen", ())),
     )

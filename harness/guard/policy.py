@@ -50,7 +50,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a full look said: the verdict's kind, cause and confidence, the reason, and where it is kept.
+    """What a full look said: the verdict's kind, cause, confidence and rank, the reason, and where it is kept.
 
     ``blind_reason`` says why no stack could be taken, and what to install; empty where one was.
     """
@@ -59,6 +59,7 @@ class Look:
     cause: str
     confidence: str
     because: str
+    rank: int | None = None
     run: str = ""
     blind_reason: str = ""
 
@@ -66,6 +67,11 @@ class Look:
     def hangs(self) -> bool:
         """Whether it said HANG."""
         return self.kind == "HANG"
+
+    @property
+    def at_rank(self) -> str:
+        """``, rank 1``, where one is at fault."""
+        return "" if self.rank is None else f", rank {self.rank}"
 
     @property
     def moves(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import HarnessError
 from harness.guard.events import collect, mark
+from harness.guard.policy import What
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 EXTRA = "pip install 'nsa-harness[guard]'"
 FIRST_AGAIN_S, LONGEST_AGAIN_S = 10.0, 600.0
 HOST = "127.0.0.1"
+
+TYPES: dict[str, str] = {What.HANG: "failure", What.BLIND: "warning", What.GOES_ON: "success"}
+"""What apprise calls an event, which is where a pager is set off; ``info`` else."""
 
 
 class ReceiverError(HarnessError):
@@ -73,7 +77,8 @@ def address(url: str) -> Receiver:
 
     def deliver(message: Message) -> bool:
         try:
-            return bool(one.notify(title=message.title, body=message.body))
+            kind = TYPES.get(message.what, "info")
+            return bool(one.notify(title=message.title, body=message.body, notify_type=kind))
         except Exception:  # noqa: BLE001 - whatever a plug-in raises, the message was not taken
             return False
 

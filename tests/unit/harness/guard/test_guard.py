@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from threading import Thread
@@ -183,7 +184,7 @@ def asleep():
 def guarding(folder, process, *, look, heard, end=False, began_s=0.0):
     ledger = Ledger.open(folder)
     guard = Guard(
-        ledger=ledger, receivers=[heard], metrics=Metrics(), clock=Clock(), look=lambda job: look,
+        ledger=ledger, receivers=[heard], metrics=Metrics(), clock=Clock(), look=lambda job: look, host="gpu7",
         report=lambda look: None, say=lambda text: None, end=end, routine_s=900.0,
     )  # fmt: skip
     guard.clock.t = began_s
@@ -201,9 +202,9 @@ def ticks(guard, number):
 
 def test_a_receiver_that_was_deaf_hears_of_a_hang_later_and_once(tmp_path, asleep):
     heard = Heard(deaf=5)
-    guard = guarding(tmp_path, asleep, look=HANGS, heard=heard)
+    guard = guarding(tmp_path, asleep, look=replace(HANGS, rank=1), heard=heard)
     ticks(guard, 100)
-    assert heard.titles == [f"HANG (deadlock): process {asleep.pid}"]
+    assert heard.titles == [f"HANG (deadlock): process {asleep.pid} on gpu7, rank 1"]
     assert guard.deliveries == []
     assert heard.bodies[0].endswith(f"incident {asleep.pid}-{next(iter(guard.vigils)).started}-1-hang")
 
@@ -222,7 +223,7 @@ def test_a_guard_that_was_killed_loses_nothing_and_repeats_nothing(tmp_path, asl
     asleep.kill()
     asleep.wait()
     ticks(third, 1)
-    assert heard.titles[1] == f"process {asleep.pid} has ended: hang 1 of it is over"
+    assert heard.titles[1] == f"process {asleep.pid} on gpu7 has ended: hang 1 of it is over"
     assert third.vigils == {}
 
 
@@ -232,7 +233,7 @@ def test_a_guard_without_eyes_says_so_once_with_what_to_install_also_when_it_is_
         guard = guarding(tmp_path, asleep, look=BLIND, heard=heard)
         ticks(guard, 100)
         guard.ledger.close()
-    assert heard.titles == [f"process {asleep.pid} cannot be looked into: a hang of it may not be told"]
+    assert heard.titles == [f"process {asleep.pid} on gpu7 cannot be looked into: a hang of it may not be told"]
     assert "no stack was seen: py-spy is not installed" in heard.bodies[0]
 
 
@@ -246,7 +247,7 @@ def test_a_look_of_a_guard_that_was_killed_is_the_first_of_two_if_it_was_not_lon
     second = guarding(tmp_path, asleep, look=HANGS, heard=heard, began_s=first.clock.t + dead_s)
     ticks(second, 1 if told else 5)
     assert second.looks == 1
-    assert heard.titles == [f"HANG (deadlock): process {asleep.pid}"] * told
+    assert heard.titles == [f"HANG (deadlock): process {asleep.pid} on gpu7"] * told
 
 
 def test_a_look_that_was_taken_back_before_a_guard_was_killed_is_no_first_of_two(tmp_path, asleep):
@@ -267,7 +268,7 @@ def test_a_hang_is_told_before_its_report_is_written(tmp_path, asleep):
     guard = guarding(tmp_path, asleep, look=HANGS, heard=heard)
     guard.report = lambda look: heard.titles.append("report")
     ticks(guard, 20)
-    assert heard.titles == [f"HANG (deadlock): process {asleep.pid}", "report"]
+    assert heard.titles == [f"HANG (deadlock): process {asleep.pid} on gpu7", "report"]
 
 
 @pytest.mark.parametrize(("refused", "sent"), [("", 1), ("Access denied", 0)])
@@ -299,7 +300,7 @@ def test_a_hang_is_still_over_when_it_was_told_last_that_nothing_can_be_seen(tmp
         process.kill()
     ticks(guarding(tmp_path, None, look=HANGS, heard=heard), 1)
     assert [title.partition(": ")[2] for title in heard.titles] == [
-        f"process {process.pid}", "a hang of it may not be told", "hang 1 of it is over",
+        f"process {process.pid} on gpu7", "a hang of it may not be told", "hang 1 of it is over",
     ]  # fmt: skip
 
 
@@ -397,13 +398,13 @@ def test_a_look_that_fails_is_no_look_and_no_end_of_the_guard(tmp_path, asleep, 
 def test_on_a_full_disk_a_hang_is_kept_where_it_was_seen(tmp_path, asleep, monkeypatch):
     run = tmp_path / "20260101-watch"
     run.mkdir()
-    verdict = {"kind": "HANG", "cause": "deadlock", "confidence": "high", "because": "nothing moves"}
+    verdict = {"kind": "HANG", "cause": "deadlock", "confidence": "high", "because": "nothing moves", "rank": 1}
     said = json.dumps({"run": str(run), "verdict": verdict})
     monkeypatch.setattr("harness.guard.guard._by_ourselves", lambda *argv: said)
     monkeypatch.setattr("harness.guard.guard._with_room", lambda folder: tmp_path)
     look = look_into(jobs.job_of(asleep.pid), looks=tmp_path / "looks", runs=tmp_path)
     assert look is not None
-    assert look.run == str(run)
+    assert (look.run, look.rank) == (str(run), 1)
 
 
 def test_a_run_is_marked_in_its_tensorboard(tmp_path):
@@ -418,25 +419,42 @@ def test_a_run_is_marked_in_its_tensorboard(tmp_path):
     assert mark.tensor_proto.string_val[0].decode().startswith("**HANG (deadlock): process 7**")
 
 
-@pytest.mark.parametrize(("status", "taken"), [(200, True), (503, False)])
-def test_a_collector_of_opentelemetry_is_sent_a_log_record(status, taken):
-    heard = []
+@pytest.fixture
+def collects():
+    """A server that answers one POST with a status, and what it was sent."""
+    posts = []
 
     class Collects(BaseHTTPRequestHandler):
         def do_POST(self):
-            heard.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(status)
+            posts.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response(self.server.status)
             self.end_headers()
 
         def log_message(self, *_):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Collects) as server:
+        server.status, server.posts = 200, posts
         Thread(target=server.handle_request, daemon=True).start()
-        one = address(f"otlp:http://127.0.0.1:{server.server_port}")
-        assert one.tell(HUNG) is taken
+        yield server
 
-    ((path, said),) = heard
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")  # which apprise imports
+@pytest.mark.parametrize(
+    ("what", "kind"), [(What.HANG, "failure"), (What.BLIND, "warning"), (What.GOES_ON, "success"), (What.ENDED, "info")]
+)
+def test_what_apprise_is_sent_says_how_bad_it_is(collects, what, kind):
+    assert address(f"json://127.0.0.1:{collects.server_port}").tell(replace(HUNG, what=what))
+    ((_, said),) = collects.posts
+    assert (said["type"], said["title"]) == (kind, HUNG.title)
+
+
+@pytest.mark.parametrize(("status", "taken"), [(200, True), (503, False)])
+def test_a_collector_of_opentelemetry_is_sent_a_log_record(collects, status, taken):
+    collects.status = status
+    assert address(f"otlp:http://127.0.0.1:{collects.server_port}").tell(HUNG) is taken
+
+    ((path, said),) = collects.posts
     (record,) = said["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert path == "/v1/logs"
     assert (record["severityText"], record["attributes"][1]["value"]) == ("ERROR", {"stringValue": "7-1-1-hang"})
