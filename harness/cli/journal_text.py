@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from itertools import combinations
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
 from harness.core.campaign import Override, Task
@@ -15,7 +15,9 @@ from harness.core.verdict import Answer
 from harness.replay import replay
 from harness.report.findings import Findings
 from harness.report.next_steps import go_on
+from harness.report.summary import steps_of
 from harness.report.tried import grouped, verdict_counts
+from harness.report.watched import job_lines
 from harness.store.history import History, read_lines
 from harness.store.shelf import NOT_FINISHED
 
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.record import TrialRecord
+    from harness.report.next_step import NextStep
     from harness.store import journal
 
 WIDEST = 46
+
+WIDTH = 80
 
 
 def name_of(question: CampaignSpec, cell: Point) -> str:
@@ -40,7 +45,9 @@ def status_lines(run_dir: Path) -> list[str]:
     history, played = History.read(run_dir), replay(run_dir)
     question, records = history.question, history.records()
     run = history.run()
+    findings = Findings(run=run, run_dir=run_dir)
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
+    lines += job_lines(findings.answer.job, width=WIDTH)[1:]
     lines.append(f"trials: {len(records)}" + (f" ({verdict_counts(records)})" if records else ""))
     for fact in history.facts():
         if isinstance(fact, Override):
@@ -53,8 +60,9 @@ def status_lines(run_dir: Path) -> list[str]:
     running = history.started_not_finished()
     lines += [f"begun and not ended: {name_of(question, trial.point)}" for trial in running]
     if run.ended == BUDGET_USED_UP:
-        step = go_on(Findings(run=run))
-        return [*lines, f"next: {step.text}", *([f"  {shlex.join(step.command)}"] if step.command else [])]
+        return [*lines, *_next(go_on(findings))]
+    if findings.is_watched and run.is_whole:
+        return [*lines, *chain.from_iterable(map(_next, steps_of(findings)))]
     request = played.search.ask()
     if request is None and history.undone() and run.ended == NOT_FINISHED:
         return [*lines, "next: nothing more is asked; --resume writes down what the answers show now"]
@@ -62,6 +70,10 @@ def status_lines(run_dir: Path) -> list[str]:
         return [*lines, "next: nothing; every question is answered"]
     remaining = played.search.estimate()
     return [*lines, f"next: {name_of(question, request.cell)} ({request.reason})", f"left: {remaining.text}"]
+
+
+def _next(step: NextStep) -> list[str]:
+    return [f"next: {step.text}", *([f"  {shlex.join(step.command)}"] if step.command else [])]
 
 
 def log_lines(run_dir: Path) -> Iterator[str]:

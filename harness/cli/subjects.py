@@ -9,15 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
+    from harness.core.campaign import WatchedJob
     from harness.core.evidence import Evidence
     from harness.core.node import Node
     from harness.core.outcome import Outcome
     from harness.core.trial import Trial
-    from harness.observe.job import JobTree
+    from harness.observe.job import JobTree, Member
 
 
 Subject: TypeAlias = "Here | OfSlurm"
-"""A job that somebody else started. ``name`` is what it is called, ``to_end`` gives the command that would end it."""
+"""A job that somebody else started: ``name`` is what it is called, ``job`` what is told of it in its report."""
 
 
 class Here:
@@ -32,13 +33,9 @@ class Here:
         from harness.observe.job import ProcTree
 
         self._pid, self._tree = pid, ProcTree(named=pid)
-        self.job = self._present()
-        self.name = f"process {pid} ({self.job.launcher.command})"
-
-    @property
-    def command(self) -> str:
-        """The command line of its first rank."""
-        return self.job.workers[0].member.argv
+        self._at = self._present()
+        self.name = f"process {pid} ({self._at.launcher.command})"
+        self.job = _job_of(self._at.workers[0].member)
 
     def to_end(self, stuck: int | None) -> str:
         """The command that ends it, of which the process ``stuck`` hangs; empty where that would end ourselves."""
@@ -49,16 +46,16 @@ class Here:
         from harness.observe.to_end import to_end
 
         above = ancestors(os.getpid())
-        return to_end(self.job, stuck=stuck, tree=self._tree, above=above, is_deaf=Proc().is_deaf_to_the_end)
+        return to_end(self._at, stuck=stuck, tree=self._tree, above=above, is_deaf=Proc().is_deaf_to_the_end)
 
     def still_there(self) -> bool:
         """Whether it has not ended; from now on it is looked at as it is now."""
         from harness.observe.job import NoJobError, is_same
 
-        if not any(is_same(worker.member) for worker in self.job.workers):
+        if not any(is_same(worker.member) for worker in self._at.workers):
             return False
         try:
-            self.job = self._present()
+            self._at = self._present()
         except NoJobError:  # it has ended between two looks at the table
             return False
         return True
@@ -74,7 +71,7 @@ class Here:
         from harness.observe.job import is_same
 
         return Looker(
-            job=self.job,
+            job=self._at,
             trial=trial,
             folder=folder,
             clock=WallClock(),
@@ -91,14 +88,36 @@ class Here:
         return find_job(self._pid, tree=self._tree)
 
 
+def _job_of(member: Member) -> WatchedJob:
+    """What is told of a process of this machine, its command line without secrets."""
+    import os
+    import shlex
+    import socket
+
+    from harness.core.campaign import WatchedJob
+    from harness.observe.procfs import Files
+    from harness.store.redact import redact_argv
+
+    files = Files()
+    since_boot_s = float((files.text("uptime") or "0").split()[0])
+    age_s = since_boot_s - member.started / os.sysconf("SC_CLK_TCK")
+    return WatchedJob(
+        command=shlex.join(redact_argv(files.parts(f"{member.pid}/cmdline"))),
+        directory=files.link(f"{member.pid}/cwd"),
+        host=socket.gethostname(),
+        age_s=round(age_s, 1) if age_s > 0 else None,
+    )
+
+
 class OfSlurm:
     """A job of Slurm, seen by an agent on each of its nodes."""
 
-    command = ""
-
     def __init__(self, job: str, members: list[Any]) -> None:
+        from harness.core.campaign import WatchedJob
+
         self._job, self._members = job, members
         self.name = f"job {job} of Slurm"
+        self.job = WatchedJob()
 
     def to_end(self, stuck: int | None) -> str:
         """The command that ends it, whichever of its processes is ``stuck``."""
@@ -121,18 +140,21 @@ class OfSlurm:
 
         from harness.cluster.joint import lasted_s
         from harness.cluster.onlook import ask
+        from harness.core.campaign import WatchedJob
         from harness.core.codec import from_json, to_json
         from harness.core.columns import from_columns
         from harness.core.evidence import Evidence
         from harness.core.outcome import Outcome
         from harness.reading.join import join
+        from harness.store.redact import redact_argv
 
         note(f"watching it on {len(self._members)} node(s)")
         order = {"slurm": self._job, "trial": to_json(trial), "locals": keeps_locals}
         answers, failures = ask(self._members, order)
         for failure in failures:
             note(f"not seen: {failure}")
-        self.command = self.command or answers[0][1]["command"]
+        hosts = ", ".join(node.host for node, _ in answers)
+        self.job = WatchedJob(command=" ".join(redact_argv(answers[0][1]["command"].split())), host=hosts)
         parts: list[tuple[Node, Outcome, Evidence]] = []
         there: list[Outcome] = []
         for node, answer in answers:

@@ -119,17 +119,14 @@ def _look(
     store: RunStore, subject: Subject, *, repeat: int, keeps_locals: bool, note: Callable[[str], None]
 ) -> TrialRecord:
     """The job watched for some seconds, judged and kept."""
-    import shlex
-
     from harness.classify.engine import classify
     from harness.clock import WallClock
     from harness.conduct import Conducted
     from harness.core.verdict import Answer, Case
     from harness.solo import foreign_trial
-    from harness.store.redact import redact_argv
 
     trial = foreign_trial(
-        " ".join(redact_argv(shlex.split(subject.command or subject.name))),
+        subject.job.command or subject.name,
         code=store.identity.code,
         machine=store.identity.machine.fingerprint,
         why="the job is not ours to end",
@@ -148,6 +145,7 @@ def _look(
 def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> Evidence | None:
     """The answer, before the report, because somebody waits for it; gives the evidence of ``record``."""
     import json
+    from dataclasses import replace
 
     from harness.classify.rules.unresolved import ENDED
     from harness.cli.console import result
@@ -162,28 +160,26 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
         if (of_it := store.read_evidence(look.trial.key)) is not None:
             by_trial[look.trial.key] = of_it
     evidence = by_trial.get(record.trial.key)
-    store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer())
+    there = subject.still_there()
+    is_over = not there and record.verdict.cause != ENDED
+    end_it = subject.to_end(_process_of(record, evidence)) if there else ""
+    job = replace(subject.job, end_it=end_it, is_over=is_over)
+    store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer(job=job))
     stuck = _stuck(record, evidence)
     if as_json:
         answer = {
             "run": str(store.run_dir),
             "verdict": to_json(record.verdict),
+            "job": to_json(job),
             "stuck": to_json(stuck),
             "stopped": to_json(stops_of(by_trial.values())),
             "unseen": [failure.reason for failure in evidence.failures] if evidence and not evidence.stacks else [],
         }
         click.echo(json.dumps(answer, indent=1))
     else:
-        there = subject.still_there()
-        end_it = subject.to_end(_process_of(record, evidence)) if there else ""
         argv = store.run().argv if there else ()
         label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
-        is_over = not there and record.verdict.cause != ENDED
-        result(
-            one.watched(
-                record, by_trial, end_it=end_it, where=where, argv=argv, label=label, is_over=is_over, stuck=stuck
-            )
-        )
+        result(one.watched(record, by_trial, job=job, where=where, argv=argv, label=label, stuck=stuck))
     return evidence
 
 

@@ -245,11 +245,28 @@ class OwnCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedJob:
+    """A job that somebody else started, as whoever must act on it needs it: what runs, where, and what ends it.
+
+    ``command`` is the command line of its first rank without secrets, ``age_s`` how long that ran when the watch began,
+    ``end_it`` the command that ends the job. Empty or None is what is not known. ``is_over`` says that the job has
+    ended since its last look.
+    """
+
+    command: str = ""
+    directory: str = ""
+    host: str = ""
+    age_s: float | None = None
+    end_it: str = ""
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignAnswer:
     """Everything a campaign showed. Of the three searches at most one has an answer; cells and tables are always there.
 
     ``gpu_seconds`` counts each second of a trial once for every GPU that it occupied. ``commands`` are the failing
-    command lines of a program that is not ours.
+    command lines of a program that is not ours. ``job`` is what was only watched.
     """
 
     cells: tuple[CellResult, ...] = ()
@@ -262,6 +279,7 @@ class CampaignAnswer:
     because: str = ""
     notes: tuple[str, ...] = ()
     commands: tuple[OwnCommand, ...] = ()
+    job: WatchedJob | None = None
 
     @property
     def causes(self) -> tuple[Cause, ...]:

@@ -14,7 +14,7 @@ from harness.core.ports import Block
 from harness.core.rates import SURE, p_value
 from harness.report.build import Report, build
 from harness.report.findings import Findings
-from harness.report.next_steps import NextStep
+from harness.report.next_step import NextStep
 from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table

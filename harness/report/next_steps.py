@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
+from harness.core.errors import StoreError
 from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
@@ -18,8 +19,10 @@ from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
 from harness.report.asked import instead_of_slow
 from harness.report.expected import expected
+from harness.report.next_step import NextStep
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
+from harness.report.watched import step as step_of_watched
 from harness.report.words import at, beyond, per_step
 
 if TYPE_CHECKING:
@@ -35,14 +38,6 @@ NO_INPUT = "EOF when reading a line"
 """What Python says where ``input()`` finds the end of standard input."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextStep:
-    """Something to do, what it would tell, and the command for it where there is one."""
-
-    text: str
-    command: tuple[str, ...] = ()
-
-
 def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
     run = findings.run
@@ -53,6 +48,8 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         return (*_run_lost(findings), go_on(findings))
     if findings.is_line:
         return next_along(findings, place=place)
+    if findings.is_watched:
+        return _of_watched(findings, place)
     subject = _unforeseen_subject(findings)
     steps = [
         _put_right(findings),
@@ -74,6 +71,18 @@ def _run_lost(findings: Findings) -> list[NextStep]:
     """To run what shards that left no run should have run."""
     text = "Run {}, which left no run; then merge again, with its run among the others."
     return [NextStep(text=text.format(shard.name), command=shard.invocation.argv) for shard in findings.lost]
+
+
+def _of_watched(findings: Findings, place: str) -> tuple[NextStep, ...]:
+    """The one thing to do about a job that was only watched; where it failed, with the line to look at first."""
+    last, look = findings.trials[-1].record, _look_closer(findings, place)
+    evidence = None
+    with suppress(StoreError):
+        evidence = findings.evidence_of(last)
+    step = step_of_watched(last.verdict, evidence, findings.answer.job)
+    if look is None or step is None:
+        return tuple(filter(None, (look or step,)))
+    return (NextStep(text=f"{look.text} {step.text}", command=step.command),)
 
 
 def _put_right(findings: Findings) -> NextStep | None:
@@ -376,7 +385,7 @@ def _slow_trials(findings: Findings) -> TrialSet:
 def _slow(findings: Findings) -> NextStep | None:
     """As much time as was seen to be enough; else twice what is predicted, or four times the longest limit."""
     slow = _slow_trials(findings)
-    if not slow or findings.is_watched:
+    if not slow:
         return None
     lasted_s: list[float] = []
     for pairs in findings.pairs:
@@ -416,7 +425,8 @@ def _undecided(findings: Findings) -> NextStep | None:
         return longer
     cells = findings.results_that_are(CellStatus.INCONCLUSIVE)
     if not cells:
-        return None
+        first = f"See why it is inconclusive (Evidence, trial {unresolved[0].number})." if unresolved else ""
+        return NextStep(text=first) if findings.is_single and first else None
     others = f", and {count(len(cells) - 1, 'more cell')}" if cells[1:] else ""
     return NextStep(text=f"See why it is inconclusive: {cells[0].name}{others}.")
 

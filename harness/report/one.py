@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,15 @@ from harness.report.stacks import (
 from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, listed, named_path, ranges, seconds, size, wrap
-from harness.report.words import WHO_MAY_LOOK, watched_without_verdict
+from harness.report.watched import OVER, job_lines
+from harness.report.watched import step as step_of_watched
+from harness.report.words import watched_without_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from harness.core.campaign import WatchedJob
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
@@ -53,9 +57,6 @@ RIVALS = 2
 """Other causes that a reader must know of now; the report has all."""
 UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
 """Verdicts that do not say whether a program fails."""
-
-NOTHING_ENDED = "nothing was ended"
-"""Of a job that ended by itself, or that has started whoever asks."""
 
 MOST_PASSES = 10_000
 """More passes than these are nobody's to try."""
@@ -96,24 +97,22 @@ def watched(
     record: TrialRecord,
     by_key: Mapping[str, Evidence],
     *,
-    end_it: str,
+    job: WatchedJob,
     where: Path,
     argv: Sequence[str],
     label: str = "report",
-    is_over: bool = False,
     stuck: Sequence[Verdict] = (),
 ) -> str:
     """What ``watch`` prints: the verdict, where every rank is, what to do next, and what lies ``where``.
 
-    ``by_key`` has the evidence of every look. ``end_it`` is the command that ends the job, ``argv`` the one that asks
-    again; empty where there is none. ``is_over`` says that the job has ended since its last look. ``stuck`` are
-    verdicts on processes that hang in a job that may go on.
+    ``by_key`` has the evidence of every look. ``argv`` is the command that asks again, empty where there is none.
+    ``stuck`` are verdicts on processes that hang in a job that may go on.
     """
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW):
         head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
-    out = [*head, *_indented(OVER if is_over else ""), *_indented(clean(verdict.because))]
+    out = [*head, *_indented(OVER if job.is_over else ""), *_indented(clean(verdict.because))]
     for part in stuck:
         out += _indented(clean(f"a part of it can never go on: {part.because}"))
     if evidence is not None:
@@ -122,49 +121,22 @@ def watched(
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
     stopped = sentence(stops_of(by_key.values()), most=NAMED)
-    following = NEXT["ended-meanwhile"] if is_over else _next_of(record, evidence, end_it=end_it)
-    out += ["", *_indented(stopped), "", *_indented(following)]
+    out += ["", *_indented(stopped), "", *_indented(_next(record, evidence, job))]
+    out += job_lines(job, width=WIDTH)
     out += ["", *named_path(label, where, width=WIDTH)]
     if argv:
         out += ["again:", *command(argv, width=WIDTH, indent="  ")]
     return "\n".join(out)
 
 
-OVER = "the job has ended since, how nobody saw; this is its last look"
-
-PAUSED = frozenset({"paused", "stopped"})
-"""Causes of what a signal has stopped, undecided or a hang."""
-
-NEXT = {
-    "moving": "busy is not the same as progress: watch it with --follow to be told when it stops",
-    "ended-meanwhile": (
-        "look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end"
-    ),
-    "may-be-endless": "nsa-harness run -- COMMAND can read the variables of a script's own level, and decide",
-}
-"""What to do next about a watched job that is undecided, by the cause."""
-
-PROGRESSES = "nothing is to be done: it progresses. Watch it with --follow to be told when it stops"
-"""The same about one that is seen to get on."""
-
-
-def _next_of(record: TrialRecord, evidence: Evidence | None, *, end_it: str) -> str:
-    verdict = record.verdict
-    stopped: list[int] = []
-    if evidence is not None and verdict.cause in PAUSED:
-        last = {look.pid: look.state for look in evidence.processes}
-        stopped = [pid for pid, state in last.items() if state == "T"]
-    if stopped:
-        pids = " ".join(map(in_words, stopped))
-        return f"nothing was ended. It goes on with: kill -CONT {pids}"
-    if verdict.kind is Kind.SLOW:
-        return PROGRESSES
-    if verdict.kind is not Kind.UNRESOLVED:
-        return f"nothing was ended. When you have seen enough, end the job with: {end_it}" if end_it else NOTHING_ENDED
-    if verdict.cause == "not-looked-into" and evidence is not None:
-        refused = any("ptrace refused" in failure.reason for failure in evidence.failures)
-        return WHO_MAY_LOOK if refused else "see what is in the way with: nsa-harness doctor"
-    return NEXT.get(verdict.cause or "", "look again later, or with --follow: what it waits for may come")
+def _next(record: TrialRecord, evidence: Evidence | None, job: WatchedJob) -> str:
+    """What to do next as a terminal says it, which shows the line to look at above."""
+    step = step_of_watched(record.verdict, evidence, job)
+    if step is None:
+        return "nothing was ended"
+    if step.command:
+        return f"nothing was ended. {step.text} {shlex.join(step.command)}"
+    return f"{step.text[0].lower()}{step.text[1:].rstrip('.')}"
 
 
 def _tally(records: Sequence[TrialRecord]) -> list[str]:

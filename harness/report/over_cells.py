@@ -13,7 +13,17 @@ from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.expected import ending, names_by_expectation, verdict_by_expectation
 from harness.report.findings import FAILED, cells_of
-from harness.report.summary import Summary, happened, judged, notes_of, place_of, rank_of, steps_of, to_look_at
+from harness.report.summary import (
+    Summary,
+    happened,
+    how_ended,
+    judged,
+    notes_of,
+    place_of,
+    rank_of,
+    steps_of,
+    to_look_at,
+)
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
 from harness.report.where import where
@@ -70,6 +80,8 @@ def summarise(findings: Findings) -> Summary:
         notes=notes_of(findings),
         planted=_planted(findings, group),
         begins_with_verdict=begins,
+        job=findings.answer.job,
+        ended=how_ended(findings),
     )
 
 

@@ -13,18 +13,21 @@ from harness.core.ports import Block
 from harness.core.verdict import FAILURES, signature_names
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
 from harness.reading.launcher import before_launcher
+from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.stops import untouched
 from harness.report.text import code, md, short_path
+from harness.report.watched import OVER, whereabouts
 from harness.report.words import at
 
 if TYPE_CHECKING:
+    from harness.core.campaign import WatchedJob
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
     from harness.report.findings import Findings
-    from harness.report.next_steps import NextStep
+    from harness.report.next_step import NextStep
     from harness.report.tried import Group
 
 
@@ -76,7 +79,8 @@ class Summary:
     ``verdict`` is a few words, ``tone`` (good, bad, slow, unsure) how to set them, ``answer`` the whole sentence;
     ``begins_with_verdict`` where that sentence names it. ``claim`` is one of the three words or empty; ``sure`` are the
     counts that carry it, ``judged`` the rule and its confidence. ``rank`` and ``place`` are those at fault, with a
-    reason in words where there is none. ``planted`` names a fault that was put there on purpose.
+    reason in words where there is none. ``planted`` names a fault that was put there on purpose. ``job`` is what was
+    only watched. ``ended`` says how the run ended, behind a semicolon; of a watch nothing, for it answers no question.
     """
 
     kind: str
@@ -95,6 +99,8 @@ class Summary:
     notes: tuple[str, ...] = ()
     planted: str = ""
     begins_with_verdict: bool = False
+    job: WatchedJob | None = None
+    ended: str = ""
 
     @property
     def before_place(self) -> str:
@@ -159,6 +165,16 @@ def _behind(findings: Findings) -> str:
     return f"{littered} of {len(findings.trials)} left processes behind, which were ended"
 
 
+def how_ended(findings: Findings) -> str:
+    """``; ended: answered``; empty of a watch that came to its end, which may have answered nothing."""
+    return "" if findings.is_watched and findings.run.is_whole else f"; ended: {findings.run.ended}"
+
+
+def job_line(job: WatchedJob) -> str:
+    """The command line of a watched job and where it runs, as Markdown."""
+    return f"{code(job.command)} {md(whereabouts(job))}".strip() + "."
+
+
 def notes_of(findings: Findings) -> tuple[str, ...]:
     """What a reader must know beside the answer."""
     boundary, explored = findings.answer.boundary, findings.answer.explored
@@ -176,7 +192,9 @@ def _touched(findings: Findings) -> tuple[str, ...]:
         with suppress(StoreError):
             evidence = findings.evidence_of(trial.record)
             looks += [evidence] if evidence is not None else []
-    return (f"{untouched(looks).capitalize()}.",) if looks else ()
+    job = findings.answer.job
+    over = f"{OVER[0].upper()}{OVER[1:]}." if job is not None and job.is_over else ""
+    return tuple(filter(None, (over, f"{untouched(looks).capitalize()}." if looks else "")))
 
 
 def judged(record: TrialRecord | None) -> str:
@@ -260,8 +278,9 @@ def first(findings: Findings, summary: Summary) -> Block:
         ("What happened", list(map(md, filter(None, (summary.planted, *summary.happened))))),
         ("How sure", list(map(md, (*summary.sure, *([f"{summary.judged}."] if summary.judged else []))))),
         ("Rank and line", [f"{md(summary.before_place)} {place}.".lstrip()] if run.records else []),
-        ("What next", steps or ["Nothing: the question is answered."]),
-        ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}; ended: {md(run.ended)}."]),
+        ("What next", steps or [ANSWERED]),
+        ("Job", [job_line(summary.job)] if summary.job is not None else []),
+        ("Run", [f"{md(summary.tally)}; {md(summary.when)}; {code(run.id)}{md(summary.ended)}."]),
         *(("Note", [md(note)]) for note in summary.notes),
     )
     word = f" *{summary.claim}.*" if summary.claim else ""

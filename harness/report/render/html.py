@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from harness import __version__
 from harness.report.clean import clean
 from harness.report.hide import HIDDEN
+from harness.report.next_step import ANSWERED
 from harness.report.text import command, shell_lines
+from harness.report.watched import whereabouts
 from harness.store.files import read_text
 from harness.store.redact import hidden_arguments
 
@@ -69,6 +71,8 @@ def _context(report: Report, hide: Callable[[str], str]) -> dict[str, Any]:
         "run": run,
         "run_id": run.id,
         "ended": hide(run.ended),
+        "answered": ANSWERED,
+        "whereabouts": hide(whereabouts(report.summary.job)) if report.summary.job else "",
         "own_commands": [hide("\n".join(shell_lines(one.line, width=72))) for one in report.findings.answer.commands],
         "code": run.code,
         "sections": [

@@ -39,7 +39,9 @@ def render(report: Report, *, hide: Callable[[str], str] = str, begun: dict[str,
 def begin(report: Report, *, hide: Callable[[str], str]) -> dict[str, Any]:
     """The document without its figures, which may still be being drawn."""
     sections = [{"name": name, "title": block.title, "markdown": block.markdown} for name, block in report.blocks]
-    return hidden({**first_screen(report), "run": to_json(report.run), "sections": sections}, hide)
+    place = report.summary.place
+    line = {"place": place.text if place.is_line else ""}
+    return hidden({**first_screen(report), **line, "run": to_json(report.run), "sections": sections}, hide)
 
 
 def hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, Any]:
@@ -64,6 +66,7 @@ def first_screen(report: Report) -> dict[str, Any]:
         "rank": summary.rank,
         "place": summary.place.text,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in summary.steps],
+        **({} if summary.job is None else {"job": to_json(summary.job)}),
     }
 
 

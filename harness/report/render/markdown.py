@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from harness.report import own_command
 from harness.report.next_steps import reproduce
-from harness.report.summary import with_command
+from harness.report.summary import job_line, with_command
 from harness.report.text import code, command, details, fence, listed, md
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def short(report: Report, *, hide: Callable[[str], str] = str) -> str:
     lines.append(f"- How sure: {word}{md(summary.sure[0])}" + (f" {md(summary.judged)}." if summary.judged else ""))
     lines.append(f"- Rank and line: {f'{md(summary.before_place)} '.lstrip()}{code(summary.place.text)}")
     lines += [f"- Next: {with_command(step)}" for step in summary.steps[:1]]
+    lines += [f"- Job: {job_line(summary.job)}"] if summary.job is not None else []
     lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
     lines += ["", fence("\n".join(command(reproduce(report.findings))), "bash")]
     own = own_command.markdown(report.findings)

@@ -12,6 +12,7 @@ from harness.report.next_steps import reproduce
 from harness.report.sections import strip
 from harness.report.summary import COMPARISON
 from harness.report.text import command, named_path, wrap
+from harness.report.watched import job_lines
 from harness.report.words import grows
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
     for step in summary.steps[:1]:
         lines += wrap(f"next: {step.text}", width=width, indent="  ")
         lines += command(step.command, width=width, indent="    ")
+    lines += job_lines(summary.job, width=width)
     lines += ["", *named_path("report", report_path, width=width), "reproduce:"]
     lines += command(reproduce(findings), width=width, indent="  ")
     return "\n".join([*lines, *own_command.terminal(findings, width=width)])

@@ -17,7 +17,7 @@ from harness.report.words import certificate, not_searched
 
 if TYPE_CHECKING:
     from harness.report.findings import Findings
-    from harness.report.next_steps import NextStep
+    from harness.report.next_step import NextStep
 
 
 MOST_COMBINATIONS = 10_000

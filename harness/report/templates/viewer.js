@@ -388,7 +388,8 @@ function firstScreen(run) {
   return el("dl", { class: "first" },
     item("How sure", ...run.sure.map((sentence, i) => el("p", {}, i || !run.claim_word ? null : el("b", {}, `${claim}. `), sentence)), ...run.notes.map((note) => el("small", {}, `Note: ${note}`))),
     item("Rank and line", el("b", {}, run.before_place), run.place, run.judged ? el("small", {}, run.judged) : null),
-    item("Next step", next ? next.text : "Nothing: the question is answered.", next && next.command.length ? el("pre", {}, next.command.map(quoted).join(" ")) : null));
+    ...(run.job_line ? [item("Job", el("code", {}, run.job.command), ` ${run.job_line}`)] : []),
+    item("Next step", next ? next.text : run.answered, next && next.command.length ? el("pre", {}, next.command.map(quoted).join(" ")) : null));
 }
 
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`);
@@ -415,7 +416,7 @@ function runPage(run) {
     const after = el("button", { type: "button", disabled: current === run.trials.length - 1, onclick: () => show(current + 1, false) }, "later trial →");
     holder.replaceChildren(el("h2", {}, "One trial"), el("div", { class: "filters" }, before, after), trialPanel(run, current, ""));
   }
-  const parts = [firstScreen(run), el("p", { class: "run" }, `${run.tally}; ${run.started}; ${run.id}; ended: ${run.ended}.`)];
+  const parts = [firstScreen(run), el("p", { class: "run" }, `${run.tally}; ${run.started}; ${run.id}${run.ended}.`)];
   if (!run.trials.length) return [...parts, el("p", {}, "No trial was finished, so there is nothing to look into.")];
   paint();
   return [

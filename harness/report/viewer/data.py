@@ -8,6 +8,7 @@ from harness.core.errors import StoreError
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import steps_of
+from harness.report.next_step import ANSWERED
 from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
@@ -15,6 +16,7 @@ from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name
 from harness.report.summary import judged
 from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
+from harness.report.watched import whereabouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +68,9 @@ def of_run(report: Report) -> dict[str, Any]:
         "id": run.id,
         "code": run.code,
         "started": run.started_at[:16].replace("T", " "),
-        "ended": run.ended,
+        "ended": report.summary.ended,
+        "answered": ANSWERED,
+        "job_line": whereabouts(report.summary.job) if report.summary.job else "",
         "before_place": report.summary.before_place,
         "tally": report.summary.tally,
         "sure": list(report.summary.sure),

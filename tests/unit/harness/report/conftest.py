@@ -315,6 +315,7 @@ class Canned:
     ended: str = "answered"
     seconds: float = 41.7
     options: tuple = (("--axis", "n_layers"), ("--seq-len", "128"))
+    answer: CampaignAnswer | None = None
 
 
 def threshold():
@@ -441,11 +442,9 @@ def keep(canned: Canned, runs: Path) -> tuple[Run, Path]:
         for record, evidence in canned.trials:
             store.write_evidence(record.trial.key, evidence)
             store.add_record(record)
-        answer = (
-            None
-            if canned.boundary is None
-            else CampaignAnswer(boundary=canned.boundary, because=canned.boundary.because)
-        )
+        answer = canned.answer
+        if canned.boundary is not None:
+            answer = CampaignAnswer(boundary=canned.boundary, because=canned.boundary.because)
         store.add_end(why=canned.ended, seconds=canned.seconds, answer=answer)
         run = store.run()
     return dataclasses.replace(run, directory=f"runs/{run.id}"), store.run_dir

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.journal_text import status_lines
+from harness.core.campaign import CampaignAnswer, WatchedJob
 from harness.core.evidence import Evidence, Frame, RankFacts, StackSample, ThreadStack
 from harness.core.outcome import Ending
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report import one
 from harness.report.build import build
 from harness.report.render import html, markdown
@@ -19,7 +21,17 @@ from harness.report.render import json as json_form
 from harness.report.seen import processes
 from harness.report.stops import sentence, stops_of
 from harness.report.text import wrap
+from harness.report.watched import step
+from harness.report.write import form
 from harness.solo import foreign_question, foreign_trial
+
+JOB = WatchedJob(
+    command="python train.py --token '<hidden>'",
+    directory="/data/run-7",
+    host="node-17",
+    age_s=7380.0,
+    end_it="kill 4100",
+)
 
 
 def looked(stacks, **facts):
@@ -84,10 +96,11 @@ def test_a_terminal_names_those_that_were_stopped_longest_and_counts_the_others(
 def look(parts, make_run):
     """A run of ``watch`` whose looks are of these kinds, and its evidence."""
 
-    def make(*kinds):
+    def make(*kinds, job=None):
         canned = parts["threshold"]()
         record, evidence = parts["hung"](5)
         canned.spec, canned.boundary, canned.trials = foreign_question(name="watch", question="What?"), None, []
+        canned.answer = CampaignAnswer(job=job)
         for repeat, (kind, cause) in enumerate(kinds):
             trial = foreign_trial("python", code="1", machine="x", why="not ours", repeat=repeat)
             outcome = dataclasses.replace(record.outcome, ending=Ending.STILL_RUNNING, exit=None)
@@ -110,7 +123,7 @@ def test_of_a_watched_job_it_is_said_on_the_terminal_and_on_every_page(look):
     assert page in html.render(report, hide=str)
     assert page in json.loads(json_form.render(report))["sections"][0]["markdown"]
     by_key = {record.trial.key: evidence for record in run.records}
-    shown = one.watched(run.records[-1], by_key, end_it="", where=Path("x"), argv=())
+    shown = one.watched(run.records[-1], by_key, job=WatchedJob(), where=Path("x"), argv=())
     assert "\n".join(wrap(f"to see native frames {STOPPED}", width=80, indent="  ")) in shown
 
 
@@ -129,7 +142,7 @@ def test_a_watched_job_that_progresses_has_no_limit_no_steps_and_no_end(look):
     for claim in ("ran out of time", "out of time", "Give the slow cells time", "steps done", "we ended it", "720 h"):
         assert claim not in page
     record = run.records[-1]
-    shown = one.watched(record, {record.trial.key: evidence}, end_it="kill 4100", where=Path("x"), argv=())
+    shown = one.watched(record, {record.trial.key: evidence}, job=JOB, where=Path("x"), argv=())
     assert shown.startswith("no hang was seen, it progresses  (watched for 7.4 s)")
     assert "kill" not in shown
 
@@ -143,7 +156,7 @@ def test_every_process_whose_stack_the_verdict_cites_is_shown_where_it_is(look, 
     seen = dataclasses.replace(evidence, stacks=(waits, works, empty), heartbeats=(), main=4100)
     verdict = dataclasses.replace(run.records[0].verdict, cites=("stack-8", "stack-9", waits.id))
     record = dataclasses.replace(run.records[0], verdict=verdict)
-    shown = one.watched(record, {record.trial.key: seen}, end_it="", where=Path("x"), argv=())
+    shown = one.watched(record, {record.trial.key: seen}, job=WatchedJob(), where=Path("x"), argv=())
     assert "process 8 is in evaluate (eval.py:13)" in shown
     assert "process 4100 " in shown.partition("where it is:")[2]
     assert "  process 8 of it, " in shown
@@ -158,6 +171,82 @@ def test_what_can_never_go_on_in_a_job_that_may_is_told_above_where_it_is(look):
     record = run.records[-1]
     part = dataclasses.replace(record.verdict, because="process 4120 (python): at 6 of 6 looks its only thread sleeps")
     by_key = {record.trial.key: evidence}
-    shown = one.watched(record, by_key, end_it="", where=Path("x"), argv=["again"], stuck=[part])
+    shown = one.watched(record, by_key, job=WatchedJob(), where=Path("x"), argv=["again"], stuck=[part])
     words = wrap(f"a part of it can never go on: {part.because}", width=80, indent="  ")
     assert "\n".join(words) in shown.partition("where it is")[0]
+
+
+def forms_of(run, run_dir):
+    """The report in every form that names a next step."""
+    names = ("md", "html", "short", "terminal", "viewer", "json")
+    texts = {name: form(run, run_dir, name, hide=()) for name in names}
+    for name in ("viewer", "json"):  # a command is a list of words there
+        texts[name] = texts[name].replace('","', " ").replace('", "', " ")
+    return {name: " ".join(text.split()) for name, text in texts.items()}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "job", "wanted"),
+    [
+        ((Kind.UNRESOLVED, "may-go-on"), JOB, "Look again later, or with --follow"),
+        ((Kind.UNRESOLVED, "ended-meanwhile"), JOB, "Look at its exit status and its output"),
+        ((Kind.UNRESOLVED, "moving"), JOB, "Busy is not the same as progress"),
+        ((Kind.SLOW, None), JOB, "Nothing is to be done: it progresses"),
+        ((Kind.HANG, "deadlock"), JOB, "kill 4100"),
+        ((Kind.HANG, "deadlock"), dataclasses.replace(JOB, is_over=True), "Look at its exit status and its output"),
+    ],
+)
+def test_every_form_of_a_watch_names_the_same_next_step_as_its_terminal(look, verdict, job, wanted):
+    run, run_dir, evidence = look(verdict, job=job)
+    record = run.records[-1]
+    shown = one.watched(record, {record.trial.key: evidence}, job=job, where=Path("x"), argv=())
+    assert wanted.lower() in " ".join(shown.split()).lower()
+    for name, text in forms_of(run, run_dir).items():
+        assert wanted in text, name
+        assert "ended: answered" not in text, name
+        if name != "viewer":  # which has the words for runs without a next step
+            assert "question is answered" not in text, name
+    assert len(json.loads(form(run, run_dir, "json", hide=()))["next_steps"]) == 1
+
+
+def test_a_stopped_job_is_let_go_on_by_the_same_command_in_every_form(look):
+    run, _, evidence = look((Kind.UNRESOLVED, "paused"), job=JOB)
+    pid = evidence.processes[-1].pid
+    stopped = dataclasses.replace(evidence, processes=(dataclasses.replace(evidence.processes[-1], state="T"),))
+    record = run.records[-1]
+    shown = one.watched(record, {record.trial.key: stopped}, job=JOB, where=Path("x"), argv=())
+    assert f"It goes on with: kill -CONT {pid}" in shown
+    assert step(record.verdict, stopped, JOB).command == ("kill", "-CONT", str(pid))
+
+
+def test_the_report_of_a_watch_says_what_runs_where_and_since_when(look):
+    run, run_dir, evidence = look((Kind.HANG, "deadlock"), job=JOB)
+    record = run.records[-1]
+    shown = one.watched(record, {record.trial.key: evidence}, job=JOB, where=Path("x"), argv=())
+    for name, text in forms_of(run, run_dir).items() | {("watch", " ".join(shown.split()))}:
+        assert "python train.py --token" in text, name
+        assert "in /data/run-7, on node-17, running for 2 h 3 min when the watch began" in text or name == "json"
+    assert json.loads(form(run, run_dir, "json", hide=()))["job"]["directory"] == "/data/run-7"
+
+
+def test_what_hides_a_host_and_a_home_hides_them_in_what_is_said_of_the_job(look):
+    run, run_dir, _ = look((Kind.HANG, "deadlock"), job=dataclasses.replace(JOB, directory="/home/ada/run"))
+    for name in ("md", "html", "short", "terminal", "viewer", "json"):
+        text = form(run, run_dir, name, hide=("node-17",))
+        assert "node-17" not in text, name
+        assert "/home/ada" not in text, name
+
+
+def test_a_job_that_only_the_end_of_its_container_ends_has_no_command_for_it():
+    verdict = Verdict(kind=Kind.HANG, rule="r", because="b", cites=("x",), confidence=Confidence.HIGH)
+    words = step(verdict, None, WatchedJob(end_it="a stop of its container: no signal from inside ends a process 1"))
+    assert words.command == ()
+    assert words.text.startswith("When you have seen enough, end the job with: a stop of its container")
+
+
+def test_the_status_of_a_watch_names_its_next_step_and_its_job(look):
+    _, run_dir, _ = look((Kind.UNRESOLVED, "may-go-on"), job=JOB)
+    text = "\n".join(status_lines(run_dir))
+    assert "next: Look again later, or with --follow" in text
+    assert "every question is answered" not in text
+    assert "node-17" in text

@@ -1,0 +1,95 @@
+"""Watched: what whoever finds the report of a job that was only watched must know of it, and what to do next.
+
+One place for both: the terminal of ``watch``, the page, its other forms and the journal's status take them from here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from harness.core.node import in_words
+from harness.core.verdict import Kind
+from harness.report.clean import clean
+from harness.report.next_step import NextStep
+from harness.report.text import named_path, seconds, wrap
+from harness.report.words import WHO_MAY_LOOK
+
+if TYPE_CHECKING:
+    from harness.core.campaign import WatchedJob
+    from harness.core.evidence import Evidence
+    from harness.core.verdict import Verdict
+
+
+OVER = "the job has ended since, how nobody saw; this is its last look"
+
+PAUSED = frozenset({"paused", "stopped"})
+"""Causes of what a signal has stopped, undecided or a hang."""
+
+LONGEST = 400
+"""Characters of a command line that a terminal shows."""
+
+ENDERS = frozenset({"kill", "scancel"})
+"""The commands that end a job; what does not begin with one says in words how it ends."""
+
+SEE_WHY = "See what is in the way with: nsa-harness doctor."
+LATER = "Look again later, or with --follow: what it waits for may come."
+
+NEXT = {
+    "moving": "Busy is not the same as progress: watch it with --follow to be told when it stops.",
+    "ended-meanwhile": (
+        "Look at its exit status and its output; nsa-harness run -- COMMAND keeps both, and judges its end."
+    ),
+    "may-be-endless": "nsa-harness run -- COMMAND can read the variables of a script's own level, and decide.",
+}
+"""What to do next about a watched job that is undecided, by the cause."""
+
+PROGRESSES = "Nothing is to be done: it progresses. Watch it with --follow to be told when it stops."
+"""The same about one that is seen to get on."""
+
+
+def step(verdict: Verdict, evidence: Evidence | None, job: WatchedJob | None) -> NextStep | None:
+    """What to do about a watched job; None where it hangs and nobody knows what would end it."""
+    if job is not None and job.is_over:
+        return NextStep(text=NEXT["ended-meanwhile"])
+    stopped: list[int] = []
+    if evidence is not None and verdict.cause in PAUSED:
+        last = {look.pid: look.state for look in evidence.processes}
+        stopped = [pid for pid, state in last.items() if state == "T"]
+    if stopped:
+        words = tuple(" ".join(map(in_words, stopped)).split())
+        return NextStep(text="It goes on with:", command=("kill", "-CONT", *words))
+    if verdict.kind is Kind.SLOW:
+        return NextStep(text=PROGRESSES)
+    if verdict.kind is not Kind.UNRESOLVED:
+        return _to_end(job.end_it if job is not None else "")
+    if verdict.cause == "not-looked-into" and evidence is not None:
+        refused = any("ptrace refused" in failure.reason for failure in evidence.failures)
+        return NextStep(text=f"{WHO_MAY_LOOK[0].upper()}{WHO_MAY_LOOK[1:]}." if refused else SEE_WHY)
+    return NextStep(text=NEXT.get(verdict.cause or "", LATER))
+
+
+def _to_end(end_it: str) -> NextStep | None:
+    text = "When you have seen enough, end the job with:"
+    if not end_it:
+        return None
+    if end_it.partition(" ")[0] in ENDERS:
+        return NextStep(text=text, command=tuple(shlex.split(end_it)))
+    return NextStep(text=f"{text} {end_it}.")
+
+
+def whereabouts(job: WatchedJob) -> str:
+    """``in /work, on gpu-7, running for 3 h 4 min when the watch began``, as far as it is known."""
+    parts = [f"in {job.directory}"] if job.directory else []
+    parts += [f"on {job.host}"] if job.host else []
+    parts += [f"running for {seconds(job.age_s)} when the watch began"] if job.age_s is not None else []
+    return ", ".join(parts)
+
+
+def job_lines(job: WatchedJob | None, *, width: int) -> list[str]:
+    """The command line of a job and where it runs, for a terminal; nothing where neither is known."""
+    if job is None or not (job.command or whereabouts(job)):
+        return []
+    line = clean(job.command)
+    shown = line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (report.json has all of it)"
+    return ["", *named_path("job", shown, width=width), *wrap(clean(whereabouts(job)), width=width, indent="  ")]
