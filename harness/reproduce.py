@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.core.command_line import composed
-from harness.core.errors import CommandError, SpecError
+from harness.core.errors import CommandError, NotStartedHereError, SpecError
 from harness.core.verdict import Kind
 from harness.launch import prctl
 from harness.reading.frames import deciding_thread, telling_frame
@@ -58,11 +58,14 @@ def reproduce(run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], c
     """Write ``repro.py`` for the trial that the report is about, run it TRIES times, and keep how that went.
 
     Raises:
-        SpecError: no trial failed, or the failing one was not a run of our own trainer.
+        SpecError: no trial failed, or the failing one was not a run of our own trainer, or nothing that we started.
     """
     record = Findings(run=run).subject
     if record is None:
         raise SpecError(f"no trial of {run.id} failed, so there is nothing to reproduce")
+    if "watched" in record.trial.config:
+        what = f"{run.id} only watched what somebody else had started, and does not know how it was started"
+        raise NotStartedHereError(f"{what}: {record.trial.config['watched']}")
     if record.trial.target != "nsa":
         line = composed(record.trial.config, python=record.trial.python or python, env=record.trial.env)
         raise CommandError(f"a program is reproduced by its own command: {redact_text(str(line))}")

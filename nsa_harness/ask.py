@@ -38,8 +38,8 @@ class Result:
     """What a command found out. ``str()`` is its short answer; a notebook shows the whole report.
 
     ``verdict`` is the kind of the deciding trial and its cause, as in ``HANG (deadlock)``; ``answer`` and ``claim`` are
-    the report's sentences; ``place`` is the line to look at. ``folder`` holds the run: its journal, ``report.md``,
-    ``report.html``. ``status`` is the command's exit status. ``report`` is ``report.json``, as
+    the report's sentences; ``place`` is the line to look at, empty where none is known. ``folder`` holds the run: its
+    journal, ``report.md``, ``report.html``. ``status`` is the command's exit status. ``report`` is ``report.json``, as
     ``nsa-harness report --schema`` describes it.
     """
 
@@ -210,7 +210,7 @@ def watch(pid: int, *, runs: str | os.PathLike[str] | None = None, quiet: bool =
         UsageError: no such process, or no Python process in its tree.
         HarnessError: nobody may look into it, or the machine is in the way.
     """
-    return watched(*ask(["watch", "--json", *_options(runs=runs), str(pid)], quiet=quiet))
+    return watched(*ask(["watch", "--json", *_options(runs=runs), "--", str(pid)], quiet=quiet))
 
 
 def watched(status: int, said: str) -> Watched:

@@ -21,6 +21,12 @@ class CommandError(SpecError):
     help = "See examples with --help; all of it stands in docs/any-program.md."
 
 
+class NotStartedHereError(SpecError):
+    """A job that somebody else started, and that cannot be started here again."""
+
+    help = "Start it with: nsa-harness run -- COMMAND. What fails under that has a command that shows it again."
+
+
 class NoProgramError(CommandError):
     """A program behind ``--`` that cannot be started on this machine."""
 

@@ -92,6 +92,7 @@ def test_a_run_that_passes_says_so_and_shows_its_report_in_a_notebook(tmp_path, 
     assert found.passed
     assert found.kinds == ("PASS",)
     assert found.status == 0
+    assert found.place == ""
     assert found.folder.parent == tmp_path / "runs"
     assert "<iframe" in found._repr_html_()
     assert "&lt;!doctype html" in found._repr_html_().lower()
@@ -127,6 +128,8 @@ def test_a_question_that_makes_no_sense_is_a_usage_error_in_the_commands_own_wor
         nh.run("python train.py")
     with pytest.raises(nh.UsageError, match="there is no process"):
         nh.watch(2**22 + 1, quiet=True)
+    with pytest.raises(nh.UsageError, match="-3 is not in the range"):
+        nh.watch(-3, quiet=True)
 
 
 def test_a_command_that_cannot_answer_is_an_error_with_its_last_words(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.command_line import at_commit, composed
@@ -31,7 +32,7 @@ def section(findings: Findings) -> Block | None:
 def onward(findings: Findings) -> str:
     """How to continue an unfinished run and render it again; of a bundle, how to check it in its folder."""
     run = findings.run
-    where = run.directory or run.id
+    where = folder_of(findings)
     if findings.is_passed_on:
         lines = [
             "# in this folder: compute every number and sentence of this page again from the evidence beside it",
@@ -47,6 +48,12 @@ def onward(findings: Findings) -> str:
         *command(("nsa-harness", "report", where)),
     ]
     return fence("\n".join(lines), "bash")
+
+
+def folder_of(findings: Findings) -> str:
+    """The folder of a run, as a command must name it that is run from any other; its name where it has none."""
+    run = findings.run
+    return str(Path(run.directory).absolute()) if run.directory else run.id
 
 
 def minimal(findings: Findings) -> str:
@@ -67,7 +74,7 @@ def minimal(findings: Findings) -> str:
     if not (script.is_file() and outcome.is_file()) and findings.is_passed_on:
         return "The failure was not tried outside the harness."
     if not script.is_file() or not outcome.is_file():
-        again = code(shlex.join(("nsa-harness", "report", run.directory or run.id, "--repro")))
+        again = code(shlex.join(("nsa-harness", "report", folder_of(findings), "--repro")))
         return f"The failure was not tried outside the harness. {again} makes a script of it, and tries it twice."
     report = json.loads(outcome.read_text(encoding="utf-8"))
     text = f"**{md(report['sentence'][:1].upper() + report['sentence'][1:])}**"

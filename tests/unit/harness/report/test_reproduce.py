@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,7 +15,10 @@ import pytest
 from harness.clock import WallClock
 from harness.core.errors import SpecError
 from harness.launch import procs
+from harness.report.findings import Findings
+from harness.report.sections.reproduce import onward
 from harness.reproduce import Expected, reproduce, script
+from harness.solo import foreign_question, foreign_trial
 
 HANGS = Expected(sentence="hangs in wait", words=("wait",), by_limit=True, still_moving=False)
 SLOW = Expected(sentence="still moves", words=(), by_limit=True, still_moving=True)
@@ -79,6 +83,24 @@ def test_nothing_is_made_of_a_run_that_did_not_fail(make_run):
     with pytest.raises(SpecError, match="nothing to reproduce"):
         reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
     assert not Path(run_dir / "repro.py").exists()
+
+
+def test_of_a_job_that_was_only_watched_it_is_said_why_it_cannot_be_reproduced(make_run, parts):
+    canned = parts["threshold"]()
+    record, evidence = parts["hung"](5)
+    trial = foreign_trial("python train.py", code="1", machine="x", why="not ours")
+    canned.spec, canned.boundary = foreign_question(name="watch", question="What?"), None
+    canned.trials = [(dataclasses.replace(record, trial=trial), evidence)]
+    run, run_dir = make_run(canned)
+    with pytest.raises(SpecError, match=r"only watched what somebody else had started.*: python train\.py"):
+        reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
+    assert not Path(run_dir / "repro.py").exists()
+
+
+def test_the_command_that_writes_a_report_again_can_be_run_from_any_folder(make_run):
+    run, run_dir = make_run("threshold")
+    shown = onward(Findings(run=run, run_dir=run_dir))
+    assert f"nsa-harness report {Path(run.directory).absolute()}" in shown
 
 
 TRYING = """
