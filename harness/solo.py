@@ -55,7 +55,7 @@ def question(*, command: Sequence[str], limits: Limits, success: Success, repeat
 def foreign_question(*, name: str, question: str) -> CampaignSpec:
     """A question about something that somebody else started; ``name`` is what its runs are called by."""
     matrix = Matrix(name=name, space=WHOLE, target=FOREIGN)
-    return CampaignSpec(question=question, task=Task.CELLS, matrix=matrix, cells=(Point(),))
+    return CampaignSpec(question=question, task=Task.CELLS, matrix=matrix, cells=(Point(),), executor="")
 
 
 def foreign_trial(

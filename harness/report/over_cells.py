@@ -222,13 +222,15 @@ def _single(findings: Findings) -> str:
     if watched := _watched(findings):
         return f"{watched}."
     trials = findings.trials
-    of_all = f"of {count(len(trials), 'run')}"
+    times = count(len(trials), "look" if findings.is_watched else "run")
+    is_one_look = findings.is_watched and len(trials) == 1
     words: list[str] = []
     for group in findings.groups:
         verdict = group.first.verdict
         cause = f" ({verdict.cause})" if verdict.cause else ""
-        words.append(f"{ENDS[verdict.kind]}{cause} in {len(group.trials)} {of_all}")
-    endings = listed(words) or f"passes in {len(trials)} {of_all}"
+        often = "" if is_one_look else f" in {len(group.trials)} of {times}"
+        words.append(f"{ENDS[verdict.kind]}{cause}{often}")
+    endings = listed(words) or f"passes in {len(trials)} of {times}"
     return f"The program {endings}."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from harness.core.outcome import Ending
 from harness.reading.frames import telling_frame
 from harness.reading.stillness import STILL_CPU_S, between
 from harness.report.stacks import (
@@ -48,9 +49,10 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
     with_c = " with C frames" if sample.native else ""
+    since = "into the watch" if record.outcome.ending is Ending.STILL_RUNNING else "after the start"
     who = f"thread {md(thread.name or thread.tid)} ({thread.tid}) of {rank_name(sample.rank, record, evidence)}"
     how = (
-        f"{who}, {seconds(sample.t_s)} after the start, by {md(sample.source)}{with_c}, {code(sample.id)}. The same "
+        f"{who}, {seconds(sample.t_s)} {since}, by {md(sample.source)}{with_c}, {code(sample.id)}. The same "
         f"stack in {same} of {count(alike, 'sample')}{with_c}. Innermost first; `=>` is the frame to look at"
         f"{', `[C]` is compiled code' if sample.native else ''}."
     )
@@ -150,6 +152,8 @@ def timeline(evidence: Evidence, outcome: Outcome) -> str:
     events = sorted(_events(evidence, outcome), key=lambda event: event[0])
     text = "\n".join(f"{t_s:9.2f} s  {what}" for t_s, what in events)
     marks = evidence.heartbeats_total
+    if not marks and outcome.ending is Ending.STILL_RUNNING:
+        return details(f"Timeline of {seconds(outcome.duration_s)} of watching", fence(text))
     silence = f"silent for the last {seconds(evidence.silence_s)}" if marks else f"in {seconds(outcome.duration_s)}"
     return details(f"Timeline: {count(marks, 'mark')}{',' if marks else ''} {silence}", fence(text))
 
@@ -163,11 +167,13 @@ def _events(evidence: Evidence, outcome: Outcome) -> Iterator[tuple[float, str]]
         yield sample.t_s, f"stacks taken by {sample.source} ({sample.id})"
     for t_s, name, processes in outcome.cleanup.signals:
         yield t_s, f"we sent {name} to {count(processes, 'process')}"
-    yield outcome.duration_s, "end"
+    yield outcome.duration_s, "end of the watch" if outcome.ending is Ending.STILL_RUNNING else "end"
 
 
 def logs(evidence: Evidence) -> str:
-    """The end of what the program printed."""
+    """The end of what the program printed; of a job that somebody else started it may be nowhere to be read."""
+    if not evidence.logs:
+        return "What it printed was not seen."
     parts: list[str] = []
     for log in evidence.logs:
         if not log.text.strip():
@@ -232,22 +238,38 @@ def _files(done: Cleanup) -> str:
 PENDING = 6
 
 
-def ranks(evidence: Evidence) -> str:
-    """The ranks by place, the odd one out first, then each rank's last sign; empty for a single process."""
+def ranks(evidence: Evidence, outcome: Outcome) -> str:
+    """The ranks by place, the odd one out first, then each rank's last sign; empty for a single process.
+
+    Of a job that somebody else started no sign is known but that a rank has ended.
+    """
     if len(evidence.ranks) < 2:
         return ""
     places = sentences_of(ranks_of(evidence))
+    is_marked = outcome.ending is not Ending.STILL_RUNNING or any(facts.heartbeats_total for facts in evidence.ranks)
+    body = _last_signs(evidence) if is_marked else _ends(evidence)
+    if not places and not is_marked:
+        return f"**Ranks:**\n\n{body}" if body else ""
+    if not places:  # of a rank that moved on, its stacks say where it was, not where it is
+        return f"**Ranks,** the longest silence first:\n\n{body}"
+    where = bullets(f"{md(sentence)}." for sentence in places)
+    return f"**Ranks,** the odd one out first:\n\n{where}\n\n{body}".rstrip()
+
+
+def _last_signs(evidence: Evidence) -> str:
     head = ("rank", "steps done", "last mark", "silent for", "ended by itself")
     by_silence = sorted(evidence.ranks, key=lambda facts: (-facts.silence_s, facts.rank))
     rows: list[tuple[object, ...]] = []
     for facts in by_silence:
         silent = seconds(facts.silence_s) if facts.ended_s is None else "-"
         rows.append((facts.rank, facts.steps_done, _last(facts), silent, _ended(facts)))
-    body = table(head, rows, right=(0, 1, 3))
-    if not places:  # of a rank that moved on, its stacks say where it was, not where it is
-        return f"**Ranks,** the longest silence first:\n\n{body}"
-    where = bullets(f"{md(sentence)}." for sentence in places)
-    return f"**Ranks,** the odd one out first:\n\n{where}\n\n{body}"
+    return table(head, rows, right=(0, 1, 3))
+
+
+def _ends(evidence: Evidence) -> str:
+    if all(facts.ended_s is None for facts in evidence.ranks):
+        return ""
+    return table(("rank", "ended by itself"), [(facts.rank, _ended(facts)) for facts in evidence.ranks], right=(0,))
 
 
 def _last(facts: RankFacts) -> str:

@@ -79,7 +79,7 @@ def in_full(findings: Findings, group: Group) -> str:
         seen.processes(evidence, trial.record),
         seen.variables(evidence) or _no_variables(findings, trial.record, evidence),
         seen.raised(evidence, verdict.rank),
-        seen.ranks(evidence),
+        seen.ranks(evidence, trial.record.outcome),
         seen.devices(evidence),
         seen.threads(evidence),
         seen.timeline(evidence, trial.record.outcome),
@@ -100,11 +100,10 @@ def _facts(findings: Findings, group: Group, evidence: Evidence | None) -> str:
         ("why", md(verdict.because)),
         ("rule", f"{code(verdict.rule)}, confidence {md(verdict.confidence)}"),
         ("evidence", listed(map(code, verdict.cites))),
-        ("phase", md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")),
-        *_steps(record),
+        *_progress(record, evidence),
         ("ended", md(ended(record.outcome))),
         ("limits", seen.limits(record.trial.budget)),
-        ("healthy time", seen.healthy(record.trial.prediction)),
+        *_healthy(record),
         *_touched(record.outcome, evidence),
         ("trials", listed(group.numbers)),
         ("folder", folder_of(findings, record)),
@@ -127,9 +126,19 @@ def _program(record: TrialRecord) -> list[tuple[str, str]]:
     return [("program", f"commit {code(commit)}, in a worktree that was removed at the end: {shown}")]
 
 
-def _steps(record: TrialRecord) -> list[tuple[str, str]]:
-    """The steps that were done; of a job that was only watched nobody counted them."""
-    return [] if record.outcome.ending is Ending.STILL_RUNNING else [("steps done", f"{steps_of(record)}")]
+def _progress(record: TrialRecord, evidence: Evidence | None) -> list[tuple[str, str]]:
+    """Phase and steps; of a job that was only watched nobody counted its steps, nor has it a phase without marks."""
+    verdict, is_watched = record.verdict, record.outcome.ending is Ending.STILL_RUNNING
+    if is_watched and (evidence is None or not evidence.heartbeats_total):
+        return []
+    phase = md(verdict.phase or "-") + (f", step {verdict.step}" if verdict.step is not None else "")
+    return [("phase", phase), *([] if is_watched else [("steps done", f"{steps_of(record)}")])]
+
+
+def _healthy(record: TrialRecord) -> list[tuple[str, str]]:
+    """How long a healthy trial should take; of a job that was only watched nobody asks that."""
+    is_watched = record.outcome.ending is Ending.STILL_RUNNING
+    return [] if is_watched else [("healthy time", seen.healthy(record.trial.prediction))]
 
 
 def _touched(outcome: Outcome, evidence: Evidence | None) -> list[tuple[str, str]]:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def section(findings: Findings) -> Block | None:
-    """What was varied over cells, what was held, then requested against effective."""
+    """What was varied over cells, what was held, then requested against effective; of a watched job nothing was."""
+    if findings.is_watched:
+        return None
     rows = [(md(name), text) for name, text in _settings(findings) if text]
     settings, echoed = table(("setting", "value"), rows), effective(findings)
     if not findings.is_line:

@@ -86,6 +86,8 @@ def minimal(findings: Findings) -> str:
 def expect(findings: Findings) -> str:
     """How long it took here, and how often the failure showed."""
     run = findings.run
+    if findings.is_watched:
+        return f"It was watched for {seconds(run.seconds)} here."
     text = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
     group = findings.failing if findings.is_line else None
     if group is not None:

@@ -60,7 +60,9 @@ def branch(record: TrialRecord, evidence: Evidence) -> list[TreeNode]:
         by_itself = TreeNode("Did it end by itself?", how, "exit", "a limit would have ended it: slow or hung")
         return [by_itself, *_raised(evidence.result_of(record.verdict.rank))]
     goes_on = outcome.ending is Ending.STILL_RUNNING
-    answer = "no, it was still running" if goes_on else "no, we ended it"
+    answer = "no, we ended it"
+    if goes_on:
+        answer = "no, it was still running" if outcome.exit is None else "yes, while it was watched"
     nodes = [
         TreeNode("Did it end by itself?", answer, "exit", "its exit code or signal would tell"),
         _progress(record, evidence),
@@ -83,13 +85,17 @@ def _raised(result: WorkerResult | None) -> list[TreeNode]:
 def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
     limit_s = record.trial.budget.stall.seconds
     silent = evidence.silence_s
+    watched_s = record.outcome.duration_s if record.outcome.ending is Ending.STILL_RUNNING else None
     is_moving = record.verdict.kind in (Kind.SLOW, Kind.BELOW_TARGET)
     silence = f"silent for {seconds(silent)}"
     if not record.trial.budget.stall.is_endless:
         silence += f", the stall limit is {seconds(limit_s)}"
     answer = "yes, still" if is_moving else "no"
+    if watched_s is not None and not evidence.heartbeats_total:
+        silence = f"watched for {seconds(watched_s)}"
     other = "silent: hung, or one long step" if is_moving else "progress: slow, however long it takes"
-    return TreeNode("Did it make progress to the end?", answer, f"progress: {silence}", other)
+    until = "to the end" if watched_s is None else "while it was watched"
+    return TreeNode(f"Did it make progress {until}?", answer, f"progress: {silence}", other)
 
 
 def _moved(evidence: Evidence) -> TreeNode | None:
@@ -150,7 +156,8 @@ def missing(record: TrialRecord, evidence: Evidence) -> list[str]:
         gaps.append("no stack of any thread")
     elif stopped and not any(sample.native for sample in evidence.stacks):
         gaps.append("no C frames: where a call of compiled code waits is not known")
-    if record.verdict.kind is Kind.SLOW and not record.measurement.step_s:
+    goes_on = record.outcome.ending is Ending.STILL_RUNNING
+    if record.verdict.kind is Kind.SLOW and not goes_on and not record.measurement.step_s:
         phase = f" after {record.verdict.phase}" if record.verdict.phase else ""
         gaps.append(f"no step came to its end: what comes{phase} was not seen")
     if stopped and record.verdict.kind is Kind.HANG and record.trial.prediction is None:

@@ -94,8 +94,10 @@ def ended(outcome: Outcome) -> str:
             return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
         case Ending.NEVER_STARTED:
             return f"never started: {outcome.why}"
-        case Ending.STILL_RUNNING:
+        case Ending.STILL_RUNNING if outcome.exit is None:
             return "still running when it was judged"
+        case Ending.STILL_RUNNING:
+            return "while it was watched, how nobody saw"
 
 
 def _or_unknown(value: int | None) -> str:

@@ -172,7 +172,7 @@ function trialsTable(run, show, isShown) {
     { name: "ended in", text: (row) => row.verdict, kind: tone },
     { name: "why it was run", text: (row) => row.role },
     { name: "seconds", text: (row) => seconds(row.seconds), value: (row) => row.seconds, right: true },
-    { name: "steps", text: (row) => String(row.steps), value: (row) => row.steps, right: true },
+    { name: "steps", text: (row) => (row.steps === null ? "-" : String(row.steps)), value: (row) => row.steps, right: true },
     { name: "longest between marks", text: (row) => (row.silent ? seconds(row.silent) : "-"), value: (row) => row.silent, right: true },
     { name: "ended", text: (row) => row.ended },
   ];
@@ -362,7 +362,7 @@ function trialPanel(run, number, prefix) {
   const parts = [
     el("h3", { class: `tone-${tone(trial)}` }, el("span", { class: "verdict" }, trial.verdict), ` ${title}`),
     el("p", {}, trial.because),
-    el("p", { class: "run" }, `${trial.judged}; ${seconds(trial.seconds)} (${trial.limit === null ? "no limit" : `limit ${seconds(trial.limit)}`}); ${count(trial.steps, "step")} done; longest silence between two marks ${seconds(trial.silent)}; ${trial.ended}.`),
+    el("p", { class: "run" }, `${trial.judged}; ${seconds(trial.seconds)} (${trial.limit === null ? "no limit" : `limit ${seconds(trial.limit)}`}); ${trial.steps === null ? "" : `${count(trial.steps, "step")} done; longest silence between two marks ${seconds(trial.silent)}; `}${trial.ended}.`),
   ];
   if (trial.missing) parts.push(el("p", { class: "note" }, trial.missing));
   else if (!trial.tracks) parts.push(el("p", { class: "note" }, `The page has marks and stacks of ${count(run.detailed, "trial")}, and not of this one; the run's folder has them.`));

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import StoreError
+from harness.core.outcome import Ending
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import steps_of
@@ -141,7 +142,7 @@ def _trial(record: TrialRecord, *, names: Sequence[str]) -> dict[str, Any]:
         "judged": judged(record),
         "seconds": round(outcome.duration_s, 3),
         "limit": None if total.is_endless else round(total.seconds, 3),
-        "steps": steps_of(record),
+        "steps": None if outcome.ending is Ending.STILL_RUNNING else steps_of(record),
         "silent": round(record.measurement.longest_silence_s, 3),
         "peak": record.measurement.peak_rss_bytes,
         "ended": ended(outcome),

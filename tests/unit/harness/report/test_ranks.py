@@ -35,8 +35,8 @@ def two_ranks(parts):
 
 
 def test_ranks_are_told_apart_the_longest_silence_first(parts):
-    _, evidence = two_ranks(parts)
-    told = ranks(evidence)
+    record, evidence = two_ranks(parts)
+    told = ranks(evidence, record.outcome)
     assert told.startswith("**Ranks,** the odd one out first:")
     assert "rank 1 is in next_batch (data.py:7)" in told
     rows = [line for line in told.splitlines() if line.startswith("| ") and line[2].isdigit()]
@@ -119,8 +119,9 @@ def test_of_a_program_without_ranks_the_process_is_placed_whose_stack_decides_an
 
 
 def test_a_single_process_has_no_table_of_ranks(parts):
-    assert ranks(parts["hung"](5)[1]) == ""
-    assert devices(parts["hung"](5)[1]) == ""
+    record, evidence = parts["hung"](5)
+    assert ranks(evidence, record.outcome) == ""
+    assert devices(evidence) == ""
 
 
 def test_the_timeline_puts_the_rank_that_fell_silent_first_on_top(parts):

@@ -11,16 +11,18 @@ import pytest
 
 from harness.cli.journal_text import status_lines
 from harness.core.campaign import CampaignAnswer, WatchedJob
-from harness.core.evidence import Evidence, Frame, RankFacts, StackSample, ThreadStack
-from harness.core.outcome import Ending
+from harness.core.evidence import Evidence, Frame, Measurement, RankFacts, StackSample, ThreadStack
+from harness.core.outcome import Ending, Exit
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report import one
 from harness.report.build import build
 from harness.report.render import html, markdown
 from harness.report.render import json as json_form
+from harness.report.sections.trials import ended
 from harness.report.seen import processes
 from harness.report.stops import sentence, stops_of
 from harness.report.text import wrap
+from harness.report.viewer.data import of_run
 from harness.report.watched import step
 from harness.report.write import form
 from harness.solo import foreign_question, foreign_trial
@@ -96,9 +98,10 @@ def test_a_terminal_names_those_that_were_stopped_longest_and_counts_the_others(
 def look(parts, make_run):
     """A run of ``watch`` whose looks are of these kinds, and its evidence."""
 
-    def make(*kinds, job=None):
+    def make(*kinds, job=None, **facts):
         canned = parts["threshold"]()
         record, evidence = parts["hung"](5)
+        evidence = dataclasses.replace(evidence, **facts)
         canned.spec, canned.boundary, canned.trials = foreign_question(name="watch", question="What?"), None, []
         canned.answer = CampaignAnswer(job=job)
         for repeat, (kind, cause) in enumerate(kinds):
@@ -250,3 +253,37 @@ def test_the_status_of_a_watch_names_its_next_step_and_its_job(look):
     assert "next: Look again later, or with --follow" in text
     assert "every question is answered" not in text
     assert "node-17" in text
+
+
+UNMARKED = {"heartbeats": (), "heartbeats_total": 0, "steps_done": 0, "steps_wanted": 0, "measurement": Measurement()}
+
+
+def test_nothing_is_said_of_a_watched_job_that_only_who_started_it_can_know(look):
+    ranks = tuple(RankFacts(id=f"rank-{rank}", rank=rank, pid=4100 + rank, silence_s=9.0) for rank in range(2))
+    run, run_dir, _ = look((Kind.HANG, "deadlock"), job=JOB, **UNMARKED, ranks=ranks, logs=())
+    page = form(run, run_dir, "md", hide=())
+    for claim in (
+        "started by |", "with seed", "planted fault", "steps done", "last mark", "silent for |", "| phase |",
+        "after the start", "marks in", "to the end?", "healthy time", "It printed nothing", "1 run",
+    ):  # fmt: skip
+        assert claim not in page, claim
+    assert "**Ranks,** the odd one out first" in page
+    assert "s into the watch, by " in page
+    assert "It was watched for" in page
+    (trial,) = of_run(build(run, run_dir))["trials"]
+    assert trial["steps"] is None
+
+
+def test_a_rank_that_ended_in_the_watch_is_told_with_when(look):
+    ranks = tuple(
+        RankFacts(id=f"rank-{rank}", rank=rank, pid=4100 + rank, ended_s=4.0 * rank or None) for rank in (0, 1)
+    )
+    run, run_dir, _ = look((Kind.HANG, "deadlock"), **UNMARKED, ranks=ranks)
+    assert "| 0 | no |\n| 1 | at 4.0 s |" in form(run, run_dir, "md", hide=())
+
+
+def test_a_job_that_ended_while_it_was_watched_is_not_called_still_running(look):
+    run, _, _ = look((Kind.UNRESOLVED, "ended-meanwhile"))
+    outcome = run.records[0].outcome
+    assert ended(outcome) == "still running when it was judged"
+    assert ended(dataclasses.replace(outcome, exit=Exit())) == "while it was watched, how nobody saw"
