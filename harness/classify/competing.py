@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.rivals import RIVALS
 from harness.classify.signs import in_stack, text_of
+from harness.core.outcome import Ending
 from harness.core.verdict import Alternative, Confidence, Kind
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ def _applies(entry: Entry, case: Case, verdict: Verdict) -> bool:
     if entry.kinds and verdict.kind not in entry.kinds:
         return False
     if verdict.cause in entry.unless or (entry.causes and verdict.cause not in entry.causes):
+        return False
+    if entry.limited and case.outcome.ending is Ending.STILL_RUNNING:
+        return False
+    if entry.shows is not None and not entry.shows(case):
         return False
     if entry.stack and not in_stack(entry.stack, "yes")(case):
         return False

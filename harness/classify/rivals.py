@@ -7,7 +7,7 @@ each of them; what the original incident reports took for proof is among them.
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify import signs
@@ -43,8 +43,9 @@ class Entry:
     """When these rivals compete: all conditions that are given must hold.
 
     ``kinds`` and ``causes`` are of the verdict, ``unless`` are causes that it must not have; ``text`` is looked for in
-    what the trial said, ``stack`` in the names of its frames. ``proven`` entries also apply to verdicts that are proof
-    of what happened, because they are none of why.
+    what the trial said, ``stack`` in the names of its frames; ``shows`` must say something of the case. ``limited``
+    entries are about a limit, which a job that is only watched has none of. ``proven`` entries also apply to verdicts
+    that are proof of what happened, because they are none of why.
     """
 
     name: str
@@ -54,6 +55,8 @@ class Entry:
     unless: frozenset[str] = frozenset()
     text: re.Pattern[str] | None = None
     stack: str = ""
+    shows: Sign | None = None
+    limited: bool = False
     proven: bool = False
 
 
@@ -62,7 +65,10 @@ SLOW = Rival(
     "it would have gone on: the work only takes longer",
     pro=(signs.stacks_move, signs.within_prediction, signs.memory_moves, signs.gpu_works),
     con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
-    test=signs.longer,
+    test=signs.given_time(
+        "a slow trial makes its next mark, a hung one never does",
+        watched="what is only slow is somewhere else then",
+    ),
 )
 
 RIVALS: tuple[Entry, ...] = (
@@ -102,19 +108,6 @@ RIVALS: tuple[Entry, ...] = (
         ),
     ),
     Entry(
-        name="unused parameters, as a warning",
-        text=re.compile(r"did not find any unused parameters in the forward pass"),
-        rivals=(
-            Rival(
-                "no-sign-of-anything",
-                "the warning comes after a forward in which every parameter was used: it speaks against a graph that "
-                "differs between steps, and is a hint about speed only",
-                pro=(says("did not find any unused parameters", "the warning was printed"),),
-                test="none is needed; turn find_unused_parameters off if it never differs",
-            ),
-        ),
-    ),
-    Entry(
         name="last line before forward",
         text=re.compile(r"\[debug\] step \d+: input shape[^\n]*\s*$"),
         rivals=(
@@ -145,6 +138,7 @@ RIVALS: tuple[Entry, ...] = (
     Entry(
         name="waits for gradients",
         stack="Reducer::finalize_backward",
+        shows=signs.ranks_unseen,
         kinds=frozenset({Kind.UNRESOLVED, Kind.HANG}),
         rivals=(
             Rival(
@@ -293,7 +287,7 @@ RIVALS: tuple[Entry, ...] = (
                 "infinite-loop",
                 "the rank does not get anywhere, and its marks so far came from before",
                 con=(signs.stacks_move, signs.memory_moves),
-                test="run it again with ten times the limit: a late rank comes, a lost one does not",
+                test=signs.given_time("a late rank comes, a lost one does not"),
             ),
         ),
     ),
@@ -388,7 +382,7 @@ RIVALS: tuple[Entry, ...] = (
                 "whoever has the lock, or is to wake this thread, is only slow",
                 pro=(signs.computes, signs.memory_moves),
                 con=(signs.asleep, signs.stacks_stay),
-                test="run it again with ten times the stall limit: a slow holder gives it back",
+                test=signs.given_time("a slow holder gives it back"),
             ),
         ),
     ),
@@ -402,8 +396,10 @@ RIVALS: tuple[Entry, ...] = (
                 "the disk, the network or the child answers in the end",
                 pro=(signs.memory_moves,),
                 con=(signs.asleep,),
-                test="give it time: below `run --stall 60s` it is watched for four minutes, and goes on if the answer "
-                "is only late. Or run it with synthetic data on a local disk: what hangs then is the program",
+                test=signs.given_time(
+                    "it goes on if the answer is only late. Or run it with synthetic data on a local disk: what hangs "
+                    "then is the program"
+                ),
             ),
         ),
     ),
@@ -425,6 +421,7 @@ RIVALS: tuple[Entry, ...] = (
     Entry(
         name="only slow",
         kinds=frozenset({Kind.SLOW}),
+        limited=True,
         rivals=(
             Rival(
                 "shared-machine",
@@ -442,11 +439,6 @@ RIVALS: tuple[Entry, ...] = (
         ),
     ),
     Entry(
-        name="cut off by the total limit",
-        causes=frozenset({"cut-off-in-silence"}),
-        rivals=(replace(SLOW, test="run it again with ten times the total limit: a slow trial makes its next mark"),),
-    ),
-    Entry(
         name="undecided",
         kinds=frozenset({Kind.UNRESOLVED}),
         rivals=(
@@ -460,6 +452,11 @@ RIVALS: tuple[Entry, ...] = (
             ),
         ),
     ),
-    Entry(name="any hang", kinds=frozenset({Kind.HANG}), rivals=(SLOW,)),
+    Entry(
+        name="any hang but of calls that never meet",
+        kinds=frozenset({Kind.HANG}),
+        unless=frozenset({"collective-mismatch", "unused-parameter"}),
+        rivals=(SLOW,),
+    ),
 )
 """The most special first; a rival that an earlier entry has named already is not named again."""

@@ -10,7 +10,7 @@ from harness.classify.facts import job_of_case, main_pid, silence_began_s, threa
 from harness.classify.rules.oom import memory_marks, steady_growth
 from harness.core.dotted import leaves
 from harness.core.node import in_words
-from harness.core.outcome import Ending
+from harness.core.outcome import Ending, StopReason
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 
@@ -261,20 +261,52 @@ def ended_by_exception(case: Case) -> str:
 # -- what would decide
 
 
-def longer(case: Case) -> str:
-    """More time: of a trial ten times its limit, of a job that was only watched, which has none, a later look."""
-    if case.outcome.ending is Ending.STILL_RUNNING:
-        return "watch it again later, or with --follow: what is only slow is somewhere else then"
-    return "run it again with ten times the stall limit: a slow trial makes its next mark, a hung one never does"
+def given_time(then: str, *, watched: str = "") -> Sign:
+    """More time, and what is seen ``then``; of a job that was only watched, ``watched``, if that is another thing."""
+
+    def sign(case: Case) -> str:
+        return f"{_more_time(case)}: {(_is_watched(case) and watched) or then}"
+
+    return sign
+
+
+def _is_watched(case: Case) -> bool:
+    return case.outcome.ending is Ending.STILL_RUNNING
+
+
+def _more_time(case: Case) -> str:
+    """How it gets more time: a watched job by a later look, a trial by more than the limit that it really had."""
+    if _is_watched(case):
+        return "watch it again later, or with --follow"
+    budget, reason = case.trial.budget, case.outcome.stopped_by
+    limits = {
+        StopReason.STARTUP: ("start-up", budget.startup),
+        StopReason.STALL: ("stall", budget.stall),
+        StopReason.TOTAL: ("total", budget.total),
+    }
+    if reason in limits and not limits[reason][1].is_endless:
+        return f"run it again with ten times the {limits[reason][0]} limit"
+    if reason is StopReason.PACE:
+        return "run it again with a stall limit of a minute (--stall 60s), which watches it for four"
+    return "start it without nsa-harness, and look later with nsa-harness watch PID"
+
+
+def ranks_unseen(case: Case) -> str:
+    """Some rank's stack was not seen."""
+    with_stack = {sample.rank for sample in case.evidence.stacks}
+    unseen = sorted(set(range(case.evidence.world)) - with_stack)
+    if case.evidence.world > 1 and not unseen:
+        return ""
+    return f"no stack of rank {', '.join(map(str, unseen))} was seen" if unseen else "its ranks are not known"
 
 
 def longer_with_native_frames(case: Case) -> str:
     """More time, and native frames where none were taken."""
-    if case.outcome.ending is Ending.STILL_RUNNING:
-        again = "watch it again later, or with --follow: what is stuck is where it was"
-        missing = "; see why no native frames could be taken with: nsa-harness doctor"
-    else:
-        again = "run it again with ten times the stall limit"
-        missing = ", and let it be looked at with native frames"
-    has_native = any(sample.native for sample in case.evidence.stacks)
-    return again if has_native else f"{again}{missing}"
+    again = _more_time(case)
+    if _is_watched(case):
+        again += ": what is stuck is where it was"
+    if any(sample.native for sample in case.evidence.stacks):
+        return again
+    if _is_watched(case):
+        return f"{again}; see why no native frames could be taken with: nsa-harness doctor"
+    return f"{again}, and let it be looked at with native frames"

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.classify.competing import competing
 from harness.classify.engine import classify
-from harness.classify.rivals import RIVALS
-from harness.classify.signs import longer_with_native_frames
+from harness.classify.rivals import RIVALS, SLOW
+from harness.classify.signs import longer_with_native_frames, ranks_unseen
 from harness.core.evidence import Evidence, LogTail, WorkerResult
-from harness.core.outcome import Ending, Exit, Outcome
+from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.core.point import Point
-from harness.core.trial import Budget, Limit, Trial
+from harness.core.trial import NEVER_S, Budget, Limit, Trial
 from harness.core.verdict import Case, Confidence, Kind
 from harness.store.cases import read_cases
 from raw_recordings import load_recording
@@ -132,9 +133,63 @@ def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
         assert not any("100 %" in sentence for sentence in slow.supports)
 
 
-def test_a_warning_about_no_unused_parameters_is_only_a_hint():
+def test_a_warning_about_no_unused_parameters_names_no_cause():
     said = "find_unused_parameters=True was specified, but did not find any unused parameters in the forward pass."
-    case = replace(GPU["straggler"])
+    case = GPU["straggler"]
     log = LogTail(id="log-x", stream="stderr", text=said, size_bytes=len(said))
     verdict = classify(replace(case, evidence=replace(case.evidence, logs=(log,))))
-    assert any(a.cause == "no-sign-of-anything" and "was printed" in a.supports[0] for a in verdict.alternatives)
+    assert verdict.alternatives == classify(case).alternatives
+
+
+ENDLESS = Limit(seconds=NEVER_S, source="none was set")
+
+
+def with_limits(case: Case, *, stopped_by: StopReason | None, ending: Ending, **limits: Limit) -> Case:
+    """``case`` with these limits and no others, ended so."""
+    budget = Budget(**{"startup": ENDLESS, "stall": ENDLESS, "total": ENDLESS, **limits})
+    outcome = replace(case.outcome, ending=ending, stopped_by=stopped_by)
+    return replace(case, trial=replace(case.trial, budget=budget), outcome=outcome)
+
+
+def test_of_a_watched_job_no_experiment_names_a_limit():
+    watched = with_limits(GPU["backward_lock"], stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
+    for entry in RIVALS:
+        for rival in () if entry.limited else entry.rivals:
+            assert not re.search(r" limit|--stall|ten times the", rival.test_of(watched)), rival.cause
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "limits", "wanted"),
+    [
+        (StopReason.TOTAL, {"total": Limit(seconds=9.0, source="user")}, "ten times the total limit"),
+        (StopReason.STALL, {"stall": Limit(seconds=9.0, source="user")}, "ten times the stall limit"),
+        (StopReason.STARTUP, {"startup": Limit(seconds=9.0, source="user")}, "ten times the start-up limit"),
+        (StopReason.PACE, {}, "--stall 60s"),
+        (StopReason.CERTAIN, {}, "nsa-harness watch PID"),
+        (StopReason.TOTAL, {}, "nsa-harness watch PID"),
+    ],
+)
+def test_more_time_is_more_than_the_limit_that_the_trial_had(stopped_by, limits, wanted):
+    case = with_limits(GPU["backward_lock"], stopped_by=stopped_by, ending=Ending.STOPPED_BY_US, **limits)
+    assert wanted in SLOW.test_of(case)
+
+
+def test_no_rank_is_missing_where_the_stack_of_every_rank_was_seen():
+    sample = GPU["backward_lock"].evidence.stacks[0]
+    both = tuple(replace(sample, rank=rank) for rank in (0, 1))
+    case = GPU["backward_lock"]
+    for stacks, wanted in ((both, False), (both[:1], True)):
+        assert bool(ranks_unseen(replace(case, evidence=replace(case.evidence, stacks=stacks, world=2)))) is wanted
+
+
+@pytest.mark.parametrize(("cause", "wanted"), [("collective-mismatch", False), ("deadlock", True)])
+def test_of_calls_that_never_meet_it_is_not_said_that_they_are_slow(cause, wanted):
+    case = GPU["backward_lock"]
+    verdict = replace(classify(case), kind=Kind.HANG, cause=cause, confidence=Confidence.MEDIUM, alternatives=())
+    assert any(other.cause == "slow" for other in competing(case, verdict)) is wanted
+
+
+def test_what_progresses_under_no_limit_has_no_rivals():
+    case = with_limits(GPU["backward_lock"], stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
+    verdict = replace(classify(case), kind=Kind.SLOW, cause=None, confidence=Confidence.HIGH, alternatives=())
+    assert competing(case, verdict) == ()
