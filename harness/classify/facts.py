@@ -170,7 +170,9 @@ def silence(case: Case) -> str:
     rank = last.rank if last is not None else 0
     if case.outcome.ending is Ending.STILL_RUNNING:
         who = f"rank {rank}" if case.evidence.world > 1 else f"process {main_pid(case)}"
-        return f"{who} did not move in {silence_s:.1f} s of watching"
+        one = job_of_case(case).leader
+        moved = one is not None and one.motion is not None and not one.motion.still
+        return f"{who} {'got no further' if moved else 'did not move'} in {silence_s:.1f} s of watching"
     limit = silence_limit(case)
     name = "stall limit" if training(case) else "start-up limit"
     waited = "" if beyond_limit(case) else ", not waited for"
