@@ -22,6 +22,7 @@ from harness.core.evidence import (
     GradientTruth,
     Heartbeat,
     LogTail,
+    LoopSample,
     Measurement,
     Pace,
     ProcessState,
@@ -1413,6 +1414,34 @@ def test_of_a_watched_job_that_progresses_nobody_says_that_it_was_ended_or_count
     assert " s that it was watched: t is 41 of 4096 in evaluate" in verdict.because
     assert "ended" not in verdict.because
     assert "steps" not in verdict.because
+
+
+def test_a_forecast_of_one_pass_says_in_which_loop_that_pass_is():
+    seen = looping("for t in range(S):\n    step(t)", *COUNTS).evidence
+    samples: list[StackSample] = []
+    for sample in seen.stacks:
+        inner = replace(sample.loops[0], outer=2)
+        epochs = LoopSample(
+            tid=inner.tid, depth=1, outer=1, function="<module>", file=inner.file, line=9, header_line=8,
+            header="for epoch in range(100):", speaks=True,
+        )  # fmt: skip
+        samples.append(replace(sample, loops=(inner, epochs)))
+    because = classify(still_running(processes=seen.processes, stacks=tuple(samples), main=seen.main)).because
+    assert "this loop needs 314 s more; that is for one pass of `for epoch in range(100):` in <module> (" in because
+    assert "how many more come is not known" in because
+    assert because.count("314 s") == 1
+    assert "in all" not in because
+    ended = looping("for t in range(S):\n    step(t)", *COUNTS)
+    ended = replace(ended, evidence=replace(ended.evidence, stacks=tuple(samples)))
+    assert "s in all; that is for one pass of `for epoch" in classify(ended).because
+
+
+def test_of_a_watched_loop_that_never_ends_it_is_not_said_that_nothing_moved():
+    seen = looping("while not flag:\n    continue", STAYS).evidence
+    spins = classify(still_running(processes=seen.processes, stacks=seen.stacks, main=seen.main))
+    assert told(spins) == NEVER
+    assert " got no further in " in spins.because
+    assert "did not move" not in spins.because
 
 
 def test_of_a_watched_parent_that_waits_for_its_children_each_of_them_is_shown_where_it_is():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from harness.classify.views import RankView
-    from harness.core.evidence import ThreadStack
+    from harness.core.evidence import StackSample, ThreadStack
     from harness.core.verdict import Case, Verdict
 
 LONGER = 3.0
@@ -71,7 +71,7 @@ def _of_one(case: Case) -> Verdict | None:
         return None
     evidence, steps = case.evidence, _steps(case)
     if loops:
-        state = "; ".join([*([steps] if steps else []), *map(str, loops), _needs(case)])
+        state = "; ".join(filter(None, (steps, *map(str, loops), _needs(case))))
     else:
         marks = f"the last of {evidence.heartbeats_total} marks {evidence.silence_s:.1f} s before"
         state = f"{', '.join(filter(None, (steps, marks)))}; {would_have_needed(case)}"
@@ -213,9 +213,10 @@ def _loops(case: Case) -> tuple[Progress, ...]:
 
 
 def _needs(case: Case) -> str:
-    """How long the work of this silence takes in all, by the loops that tell their end."""
+    """How long the work of this silence takes in all, by the loops that tell their end, and what lies around them."""
     job = job_of_case(case)
-    rest = remainder(job.stand[job.leaders[0]].samples)
+    samples = job.stand[job.leaders[0]].samples
+    rest = remainder(samples)
     if rest is None and any(loop.remaining_s is not None for loop in _loops(case)):
         return "how much there is to do around it, the samples do not tell"
     if rest is None:
@@ -225,7 +226,30 @@ def _needs(case: Case) -> str:
     least = "at least " if rest.at_least else ""
     remaining_s = max(rest.remaining_s, 0.0)  # a `while` is past its bound before it is left
     total_s = case.evidence.silence_s + remaining_s
-    return f"{within}this needs {least}{remaining_s:.0f} s more, {least}{total_s:.0f} s in all"
+    needs = f"{within}this needs {least}{remaining_s:.0f} s more"
+    if case.outcome.ending is not Ending.STILL_RUNNING:
+        needs += f", {least}{total_s:.0f} s in all"
+    elif not within and any(f"{loop.remaining_s or 0.0:.0f}" == f"{remaining_s:.0f}" for loop in _loops(case)):
+        needs = ""  # its only loop says so already
+    outer = _uncounted(samples)
+    passes = f"that is for one pass of {outer}; how many more come is not known" if outer else ""
+    return "; ".join(filter(None, (needs, passes)))
+
+
+def _uncounted(samples: Sequence[StackSample]) -> str:
+    """The innermost loop around those whose end is known, if its own is not: how far it is could not be read."""
+    for sample in reversed(samples):
+        loops = [loop for loop in sample.loops if loop.tid == sample.pid]
+        counted = [(loop.outer, loop.header_line) for loop in loops if loop.bound is not None]
+        counted += [(position.outer, 0) for position in sample.positions]
+        if sample.native or not counted:
+            continue
+        around = [loop for loop in loops if (loop.outer, loop.header_line) < min(counted)]
+        if not around:
+            return ""
+        loop = max(around, key=lambda loop: (loop.outer, loop.header_line))
+        return f"`{loop.header}` in {loop.function} ({short_path(loop.file)}:{loop.header_line})"
+    return ""
 
 
 # -- several ranks
