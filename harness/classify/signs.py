@@ -284,7 +284,7 @@ def _more_time(case: Case) -> str:
         StopReason.STALL: ("stall", budget.stall),
         StopReason.TOTAL: ("total", budget.total),
     }
-    if reason in limits and not limits[reason][1].is_endless:
+    if reason is not None and reason in limits and not limits[reason][1].is_endless:
         return f"run it again with ten times the {limits[reason][0]} limit"
     if reason is StopReason.PACE:
         return "run it again with a stall limit of a minute (--stall 60s), which watches it for four"

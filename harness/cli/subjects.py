@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
 
-    from harness.core.campaign import WatchedJob
+    from harness.core.campaign import ForeignJob
     from harness.core.evidence import Evidence
     from harness.core.node import Node
     from harness.core.outcome import Outcome
@@ -88,20 +88,20 @@ class Here:
         return find_job(self._pid, tree=self._tree)
 
 
-def _job_of(member: Member) -> WatchedJob:
+def _job_of(member: Member) -> ForeignJob:
     """What is told of a process of this machine, its command line without secrets."""
     import os
     import shlex
     import socket
 
-    from harness.core.campaign import WatchedJob
+    from harness.core.campaign import ForeignJob
     from harness.observe.procfs import Files
     from harness.store.redact import redact_argv
 
     files = Files()
     since_boot_s = float((files.text("uptime") or "0").split()[0])
     age_s = since_boot_s - member.started / os.sysconf("SC_CLK_TCK")
-    return WatchedJob(
+    return ForeignJob(
         command=shlex.join(redact_argv(files.parts(f"{member.pid}/cmdline"))),
         directory=files.link(f"{member.pid}/cwd"),
         host=socket.gethostname(),
@@ -113,11 +113,11 @@ class OfSlurm:
     """A job of Slurm, seen by an agent on each of its nodes."""
 
     def __init__(self, job: str, members: list[Any]) -> None:
-        from harness.core.campaign import WatchedJob
+        from harness.core.campaign import ForeignJob
 
         self._job, self._members = job, members
         self.name = f"job {job} of Slurm"
-        self.job = WatchedJob()
+        self.job = ForeignJob()
 
     def to_end(self, stuck: int | None) -> str:
         """The command that ends it, whichever of its processes is ``stuck``."""
@@ -140,7 +140,7 @@ class OfSlurm:
 
         from harness.cluster.joint import lasted_s
         from harness.cluster.onlook import ask
-        from harness.core.campaign import WatchedJob
+        from harness.core.campaign import ForeignJob
         from harness.core.codec import from_json, to_json
         from harness.core.columns import from_columns
         from harness.core.evidence import Evidence
@@ -154,7 +154,7 @@ class OfSlurm:
         for failure in failures:
             note(f"not seen: {failure}")
         hosts = ", ".join(node.host for node, _ in answers)
-        self.job = WatchedJob(command=" ".join(redact_argv(answers[0][1]["command"].split())), host=hosts)
+        self.job = ForeignJob(command=" ".join(redact_argv(answers[0][1]["command"].split())), host=hosts)
         parts: list[tuple[Node, Outcome, Evidence]] = []
         there: list[Outcome] = []
         for node, answer in answers:

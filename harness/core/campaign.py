@@ -245,7 +245,7 @@ class OwnCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedJob:
+class ForeignJob:
     """A job that somebody else started, as whoever must act on it needs it: what runs, where, and what ends it.
 
     ``command`` is the command line of its first rank without secrets, ``age_s`` how long that ran when the watch began,
@@ -279,7 +279,7 @@ class CampaignAnswer:
     because: str = ""
     notes: tuple[str, ...] = ()
     commands: tuple[OwnCommand, ...] = ()
-    job: WatchedJob | None = None
+    job: ForeignJob | None = None
 
     @property
     def causes(self) -> tuple[Cause, ...]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from harness.core.campaign import WatchedJob
+    from harness.core.campaign import ForeignJob
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
@@ -97,7 +97,7 @@ def watched(
     record: TrialRecord,
     by_key: Mapping[str, Evidence],
     *,
-    job: WatchedJob,
+    job: ForeignJob,
     where: Path,
     argv: Sequence[str],
     label: str = "report",
@@ -129,7 +129,7 @@ def watched(
     return "\n".join(out)
 
 
-def _next(record: TrialRecord, evidence: Evidence | None, job: WatchedJob) -> str:
+def _next(record: TrialRecord, evidence: Evidence | None, job: ForeignJob) -> str:
     """What to do next as a terminal says it, which shows the line to look at above."""
     step = step_of_watched(record.verdict, evidence, job)
     if step is None:

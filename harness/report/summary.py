@@ -22,7 +22,7 @@ from harness.report.watched import OVER, whereabouts
 from harness.report.words import at
 
 if TYPE_CHECKING:
-    from harness.core.campaign import WatchedJob
+    from harness.core.campaign import ForeignJob
     from harness.core.evidence import Evidence
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
@@ -99,7 +99,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     planted: str = ""
     begins_with_verdict: bool = False
-    job: WatchedJob | None = None
+    job: ForeignJob | None = None
     ended: str = ""
 
     @property
@@ -170,7 +170,7 @@ def how_ended(findings: Findings) -> str:
     return "" if findings.is_watched and findings.run.is_whole else f"; ended: {findings.run.ended}"
 
 
-def job_line(job: WatchedJob) -> str:
+def job_line(job: ForeignJob) -> str:
     """The command line of a watched job and where it runs, as Markdown."""
     return f"{code(job.command)} {md(whereabouts(job))}".strip() + "."
 

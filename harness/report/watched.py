@@ -16,7 +16,7 @@ from harness.report.text import named_path, seconds, wrap
 from harness.report.words import WHO_MAY_LOOK
 
 if TYPE_CHECKING:
-    from harness.core.campaign import WatchedJob
+    from harness.core.campaign import ForeignJob
     from harness.core.evidence import Evidence
     from harness.core.verdict import Verdict
 
@@ -48,7 +48,7 @@ PROGRESSES = "Nothing is to be done: it progresses. Watch it with --follow to be
 """The same about one that is seen to get on."""
 
 
-def step(verdict: Verdict, evidence: Evidence | None, job: WatchedJob | None) -> NextStep | None:
+def step(verdict: Verdict, evidence: Evidence | None, job: ForeignJob | None) -> NextStep | None:
     """What to do about a watched job; None where it hangs and nobody knows what would end it."""
     if job is not None and job.is_over:
         return NextStep(text=NEXT["ended-meanwhile"])
@@ -78,7 +78,7 @@ def _to_end(end_it: str) -> NextStep | None:
     return NextStep(text=f"{text} {end_it}.")
 
 
-def whereabouts(job: WatchedJob) -> str:
+def whereabouts(job: ForeignJob) -> str:
     """``in /work, on gpu-7, running for 3 h 4 min when the watch began``, as far as it is known."""
     parts = [f"in {job.directory}"] if job.directory else []
     parts += [f"on {job.host}"] if job.host else []
@@ -86,7 +86,7 @@ def whereabouts(job: WatchedJob) -> str:
     return ", ".join(parts)
 
 
-def job_lines(job: WatchedJob | None, *, width: int) -> list[str]:
+def job_lines(job: ForeignJob | None, *, width: int) -> list[str]:
     """The command line of a job and where it runs, for a terminal; nothing where neither is known."""
     if job is None or not (job.command or whereabouts(job)):
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.core.campaign import WatchedJob
+from harness.core.campaign import ForeignJob
 from harness.core.record import Run
 from harness.report.render.json import SCHEMA, Json
 
@@ -32,7 +32,7 @@ def published() -> str:
             **dict.fromkeys(("title", "verdict", "answer", "claim", "certificate", "judged", "rank", "place"), TEXT),
             "claim_word": {"enum": ["", "observed", "reproduced", "isolated"]},
             "next_steps": _list({"text": TEXT, "command": {"type": "array", "items": TEXT}}),
-            "job": {"$ref": f"#/$defs/{WatchedJob.__name__}"},
+            "job": {"$ref": f"#/$defs/{ForeignJob.__name__}"},
             "run": {"$ref": "#/$defs/Run"},
             "sections": _list(dict.fromkeys(("name", "title", "markdown"), TEXT)),
             "figures": _list(dict.fromkeys(("name", "title", "alt", "section"), TEXT)),

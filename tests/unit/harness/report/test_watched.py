@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.journal_text import status_lines
-from harness.core.campaign import CampaignAnswer, WatchedJob
+from harness.core.campaign import CampaignAnswer, ForeignJob
 from harness.core.evidence import Evidence, Frame, Measurement, RankFacts, StackSample, ThreadStack
 from harness.core.outcome import Ending, Exit
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
@@ -27,7 +27,7 @@ from harness.report.watched import step
 from harness.report.write import form
 from harness.solo import foreign_question, foreign_trial
 
-JOB = WatchedJob(
+JOB = ForeignJob(
     command="python train.py --token '<hidden>'",
     directory="/data/run-7",
     host="node-17",
@@ -126,7 +126,7 @@ def test_of_a_watched_job_it_is_said_on_the_terminal_and_on_every_page(look):
     assert page in html.render(report, hide=str)
     assert page in json.loads(json_form.render(report))["sections"][0]["markdown"]
     by_key = {record.trial.key: evidence for record in run.records}
-    shown = one.watched(run.records[-1], by_key, job=WatchedJob(), where=Path("x"), argv=())
+    shown = one.watched(run.records[-1], by_key, job=ForeignJob(), where=Path("x"), argv=())
     assert "\n".join(wrap(f"to see native frames {STOPPED}", width=80, indent="  ")) in shown
 
 
@@ -159,7 +159,7 @@ def test_every_process_whose_stack_the_verdict_cites_is_shown_where_it_is(look, 
     seen = dataclasses.replace(evidence, stacks=(waits, works, empty), heartbeats=(), main=4100)
     verdict = dataclasses.replace(run.records[0].verdict, cites=("stack-8", "stack-9", waits.id))
     record = dataclasses.replace(run.records[0], verdict=verdict)
-    shown = one.watched(record, {record.trial.key: seen}, job=WatchedJob(), where=Path("x"), argv=())
+    shown = one.watched(record, {record.trial.key: seen}, job=ForeignJob(), where=Path("x"), argv=())
     assert "process 8 is in evaluate (eval.py:13)" in shown
     assert "process 4100 " in shown.partition("where it is:")[2]
     assert "  process 8 of it, " in shown
@@ -174,7 +174,7 @@ def test_what_can_never_go_on_in_a_job_that_may_is_told_above_where_it_is(look):
     record = run.records[-1]
     part = dataclasses.replace(record.verdict, because="process 4120 (python): at 6 of 6 looks its only thread sleeps")
     by_key = {record.trial.key: evidence}
-    shown = one.watched(record, by_key, job=WatchedJob(), where=Path("x"), argv=["again"], stuck=[part])
+    shown = one.watched(record, by_key, job=ForeignJob(), where=Path("x"), argv=["again"], stuck=[part])
     words = wrap(f"a part of it can never go on: {part.because}", width=80, indent="  ")
     assert "\n".join(words) in shown.partition("where it is")[0]
 
@@ -242,7 +242,7 @@ def test_what_hides_a_host_and_a_home_hides_them_in_what_is_said_of_the_job(look
 
 def test_a_job_that_only_the_end_of_its_container_ends_has_no_command_for_it():
     verdict = Verdict(kind=Kind.HANG, rule="r", because="b", cites=("x",), confidence=Confidence.HIGH)
-    words = step(verdict, None, WatchedJob(end_it="a stop of its container: no signal from inside ends a process 1"))
+    words = step(verdict, None, ForeignJob(end_it="a stop of its container: no signal from inside ends a process 1"))
     assert words.command == ()
     assert words.text.startswith("When you have seen enough, end the job with: a stop of its container")
 
