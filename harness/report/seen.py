@@ -170,9 +170,9 @@ def _events(evidence: Evidence, outcome: Outcome) -> Iterator[tuple[float, str]]
     yield outcome.duration_s, "end of the watch" if outcome.ending is Ending.STILL_RUNNING else "end"
 
 
-def logs(evidence: Evidence) -> str:
+def logs(evidence: Evidence, outcome: Outcome) -> str:
     """The end of what the program printed; of a job that somebody else started it may be nowhere to be read."""
-    if not evidence.logs:
+    if not evidence.logs and outcome.ending is Ending.STILL_RUNNING:
         return "What it printed was not seen."
     parts: list[str] = []
     for log in evidence.logs:

@@ -83,7 +83,7 @@ def in_full(findings: Findings, group: Group) -> str:
         seen.devices(evidence),
         seen.threads(evidence),
         seen.timeline(evidence, trial.record.outcome),
-        seen.logs(evidence),
+        seen.logs(evidence, trial.record.outcome),
         seen.unusable(evidence),
     ]
     return "\n\n".join(filter(None, parts))

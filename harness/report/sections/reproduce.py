@@ -51,9 +51,11 @@ def onward(findings: Findings) -> str:
 
 
 def folder_of(findings: Findings) -> str:
-    """The folder of a run, as a command must name it that is run from any other; its name where it has none."""
+    """The folder of a run, and its name without one; of a watched job as whoever finds the report must name it."""
     run = findings.run
-    return str(Path(run.directory).absolute()) if run.directory else run.id
+    if not run.directory:
+        return run.id
+    return str(Path(run.directory).absolute()) if findings.answer.job is not None else run.directory
 
 
 def minimal(findings: Findings) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.clock import WallClock
+from harness.core.campaign import CampaignAnswer, ForeignJob
 from harness.core.errors import SpecError
 from harness.launch import procs
 from harness.report.findings import Findings
@@ -97,10 +98,16 @@ def test_of_a_job_that_was_only_watched_it_is_said_why_it_cannot_be_reproduced(m
     assert not Path(run_dir / "repro.py").exists()
 
 
-def test_the_command_that_writes_a_report_again_can_be_run_from_any_folder(make_run):
-    run, run_dir = make_run("threshold")
-    shown = onward(Findings(run=run, run_dir=run_dir))
-    assert f"nsa-harness report {Path(run.directory).absolute()}" in shown
+@pytest.mark.parametrize("watched", [True, False])
+def test_the_command_that_writes_the_report_of_a_watched_job_again_can_be_run_from_any_folder(watched, make_run, parts):
+    """Somebody who was not there finds that page; others stand beside their run."""
+    canned = parts["threshold"]()
+    if watched:
+        canned.spec, canned.boundary = foreign_question(name="watch", question="What?"), None
+        canned.answer = CampaignAnswer(job=ForeignJob(command="python train.py"))
+    run, run_dir = make_run(canned)
+    folder = str(Path(run.directory).absolute()) if watched else run.directory
+    assert f"nsa-harness report {folder}\n" in onward(Findings(run=run, run_dir=run_dir))
 
 
 TRYING = """
