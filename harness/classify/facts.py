@@ -154,13 +154,7 @@ def main_pid(case: Case) -> int | None:
 
 def place(case: Case) -> str:
     """Where the trial was by its last mark: ``in backward of step 1``, ``after step 2``, ``before its first mark``."""
-    last, done = case.evidence.last, case.evidence.steps_done
-    if last is None:
-        return "before its first mark"
-    if last.step is not None and done and (last.step < done or last.phase == "step"):
-        return f"after step {done - 1}"  # of what comes next nothing has begun, and perhaps nothing comes
-    preposition = "after" if last.edge == "end" else "in"
-    return f"{preposition} {last.phase}" if last.step is None else f"{preposition} {last.phase} of step {last.step}"
+    return pace.place(case.evidence.last, steps_done=case.evidence.steps_done)
 
 
 def silence(case: Case) -> str:

@@ -115,16 +115,15 @@ class RunScreen:
 
 
 def progress(facts: Mapping[str, object]) -> str:
-    """``12 s  41 of 100 steps, in backward of step 41, silent for 3.2 s``.
+    """``12 s  41 of 100 steps, after backward of step 41, silent for 3.2 s``.
 
     Where the user set a limit for stalls that does not count before a step is seen, a silence says which one does.
     """
     parts: list[str] = []
     done, total = facts.get("steps_done"), facts.get("steps_wanted")
     if done or total:
-        parts.append(f"{done} of {total} steps" if total else f"{done} steps")
-    phase, step = facts.get("phase"), facts.get("step")
-    parts.append("starting" if phase is None else f"in {phase}" + (f" of step {step}" if step is not None else ""))
+        parts.append(f"{done} of {total} steps" if total else "1 step" if done == 1 else f"{done} steps")
+    parts.append("starting" if facts.get("phase") is None else f"{facts['place']}")
     if _number(facts, "silence_s") > 1:
         parts.append(f"silent for {seconds(_number(facts, 'silence_s'))}")
         if facts.get("startup_s") is not None:

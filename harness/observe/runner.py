@@ -387,6 +387,7 @@ class Runner:
             "steps_wanted": self.steps_wanted,
             "phase": last.phase if last else None,
             "step": last.step if last else None,
+            "place": pace.place(last, steps_done=self.beats.steps_done),
             "startup_s": budget.startup.seconds if awaits_a_step else None,
             "looks": self.round_began_s is not None and self.position < len(ROUND),
         }

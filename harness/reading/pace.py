@@ -64,6 +64,16 @@ UNUSUAL = 1.5
 """... unless it has been silent for nearly as long before: then from one and a half times that on."""
 
 
+def place(last: Heartbeat | None, *, steps_done: int) -> str:
+    """Where a trial was by its last mark: ``in backward of step 1``, ``after step 2``, ``before its first mark``."""
+    if last is None:
+        return "before its first mark"
+    if last.step is not None and steps_done and (last.step < steps_done or last.phase == "step"):
+        return f"after step {steps_done - 1}"  # of what comes next nothing has begun, and perhaps nothing comes
+    preposition = "after" if last.edge == "end" else "in"
+    return f"{preposition} {last.phase}" if last.step is None else f"{preposition} {last.phase} of step {last.step}"
+
+
 def longest_at_s(pace: Pace, mark: Heartbeat) -> float | None:
     """The longest gap that began as ``mark`` did, seconds; None while the trial is new to it or has no pace."""
     gaps_s = (seconds for phase, edge, seconds in pace.gaps if (phase, edge) == (mark.phase, mark.edge))

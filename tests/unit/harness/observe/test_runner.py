@@ -373,7 +373,7 @@ def test_the_user_hears_of_every_look_after_it_and_why_it_is_ended(handle, run):
     assert notes[-1].startswith("ending it: ")
     steps = [facts["steps_done"] for facts in heard]
     assert steps == sorted(steps)
-    assert {"elapsed_s", "silence_s", "phase", "step", "steps_wanted"} <= heard[0].keys()
+    assert {"elapsed_s", "silence_s", "phase", "step", "place", "steps_wanted"} <= heard[0].keys()
 
 
 def test_it_is_looked_after_often_at_first_and_five_times_a_second_later(handle, run):
