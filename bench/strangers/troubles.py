@@ -108,6 +108,23 @@ pool.submit(lambda: pool.submit(int).result()).result()
         "asyncio",
         "import asyncio\nasync def never():\n    await asyncio.get_running_loop().create_future()\nasyncio.run(never())",
     ),
+    _hang(
+        "asyncio-beside",
+        """
+import asyncio, logging
+async def beat():
+    while True:
+        await asyncio.sleep(1)
+        logging.debug("alive")
+async def take(queue):
+    while await queue.get() is not None:
+        pass
+async def main():
+    task = asyncio.create_task(beat())
+    await take(asyncio.Queue())
+asyncio.run(main())
+""",
+    ),
     _hang("own-pipe", "r, w = os.pipe()\nos.read(r, 1)"),
     _hang("pipe-full", "r, w = os.pipe()\nos.write(w, bytes(1 << 20))"),
     _hang("own-socket", "import socket\na, b = socket.socketpair()\na.recv(1)"),
@@ -337,6 +354,24 @@ client.recv(1)
         "import multiprocessing\np = multiprocessing.get_context('fork').Process(target=time.sleep, args=(20,))\np.start()\np.join()",
     ),
     _fine("asyncio-20", "import asyncio\nasyncio.run(asyncio.sleep(20))"),
+    _fine(
+        "asyncio-beats",
+        """
+import asyncio
+async def beat(queue):
+    beats = 0
+    while True:
+        await asyncio.sleep(1)
+        beats += 1
+        if beats == 20:
+            queue.put_nowait(beats)
+async def main():
+    queue = asyncio.Queue()
+    task = asyncio.create_task(beat(queue))
+    await queue.get()
+asyncio.run(main())
+""",
+    ),
     _fine(
         "slow-disk",
         "with open(os.path.join(HERE, 'slow' + str(os.getpid())), 'wb') as f:\n    for i in range(20):\n        f.write(bytes(1 << 20)); f.flush(); os.fsync(f.fileno()); time.sleep(1)",
