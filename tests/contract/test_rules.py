@@ -1487,6 +1487,14 @@ def test_a_loop_that_asks_what_another_thread_may_change_is_not_hung_while_one_m
     assert classify(seen).kind is Kind.UNRESOLVED
 
 
+def test_of_a_process_with_one_thread_nothing_is_said_of_others_that_sleep():
+    both = looping("while not self.done:\n    pass", STAYS)
+    alone = tuple(replace(look, threads=look.threads[:1]) for look in both.evidence.processes)
+    one = replace(both, evidence=replace(both.evidence, processes=alone))
+    assert "and all others sleep" in classify(both).because
+    assert "there is no other thread" in classify(one).because
+
+
 @pytest.mark.parametrize("moves", [{"rss_per_s": 9_000_000}, {"faults_per_s": 900.0}, {"io_per_s": 4096}])
 def test_a_loop_beside_counters_that_move_is_not_told_to_be_endless(moves):
     assert classify(looping("while n < 10:\n    pass", STAYS, **moves)).kind is Kind.UNRESOLVED

@@ -92,6 +92,9 @@ WHOSE = {
 }
 """Why a loop of which nothing changes never ends, by what it needs (``LoopSample.needs``)."""
 
+ALONE = "nothing in it can change what it waits for, and there is no other thread"
+"""The same of a process with one thread."""
+
 NEVER_ENDS = frozenset({Ender.TIMER})
 """Enders whose wait is never called a hang, however long it lasts: what sleeps on a timer wakes by itself."""
 
@@ -580,7 +583,7 @@ def _other_threads(one: Standing) -> str:
 def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
     moved = one.motion
     assert moved is not None, "a loop that burns CPU was seen to move"
-    why = loop.endless or WHOSE[loop.needs]
+    why = loop.endless or (WHOSE[loop.needs] if len(one.looks[-1].threads) > 1 else ALONE)
     file = loop.file.rpartition("/")[2]
     same = "" if loop.endless else f"its variables are the same in {SAMPLES} of {SAMPLES} samples, "
     used = f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s"
