@@ -24,4 +24,4 @@ def test_a_job_has_its_command_line_without_secrets_its_folder_its_host_and_its_
 
     assert shlex.split(job.command) == [*words[:-1], "<hidden>"]
     assert (job.directory, job.host) == (str(tmp_path), socket.gethostname())
-    assert job.age_s is None or 0 < job.age_s < 60
+    assert job.age_s is None or 0.0 <= job.age_s < 60.0
