@@ -456,12 +456,15 @@ def hung(rng):
 LIVES = st.integers(min_value=0, max_value=2**63)
 
 
-@pytest.mark.parametrize("part", range(4))
-@settings(max_examples=2_500, deadline=None)
+PARTS = 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@settings(max_examples=10_000 // PARTS, deadline=None)
 @given(seed=LIVES)
 def test_no_healthy_life_is_called_a_hang(seed, part):
-    """Ten thousand in all: in four parts, so that several processes can share them."""
-    rng = random.Random(4 * seed + part)
+    """Ten thousand in all: in parts, so that several processes can share them to the end."""
+    rng = random.Random(PARTS * seed + part)
     life = healthy(rng)
     at_s, verdict = Player(life, rng).play()
     assert at_s is None, f"{life.title}: {verdict.cause} after {at_s:.1f} s: {verdict.because}"
