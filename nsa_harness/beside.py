@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -85,14 +86,14 @@ class Look:
         except OSError as error:
             return 1, "", f"nsa-harness: {error}"
         run: Path | None = None
-        is_dropped = False
+        is_dropped, since = False, time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         while True:
             try:
                 said, errors = watch.communicate(timeout=TICK_S)
                 break
             except subprocess.TimeoutExpired:
                 if not self.blocks and not is_dropped:
-                    is_dropped, run = True, _run_of(watch.pid)
+                    is_dropped, run = True, _run_of(watch.pid, since=since)
                     watch.terminate()  # once: it lets go of the threads that it has stopped
         if run is not None:
             _remove(run)
@@ -174,13 +175,15 @@ def main(pid: int, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_of(pid: int) -> Path | None:
-    """The run that a look keeps, seen by the lock that it has on it."""
-    try:
-        paths = [fd.readlink() for fd in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return None
-    return next((path.parent for path in paths if path.name == "lock"), None)
+def _run_of(pid: int, *, since: str) -> Path | None:
+    """The run that a look keeps, by the lock that it has open; never one that was begun before it (``since``)."""
+    for file in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):  # one is closed, or the look is over
+            path = file.readlink()
+            run = path.parent
+            if path.name == "lock" and "-watch" in run.name and run.name >= since:
+                return run
+    return None
 
 
 def _remove(run: Path) -> None:

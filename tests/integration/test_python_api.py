@@ -350,7 +350,7 @@ with nh.guard(after_s=60):
 def test_a_look_at_a_block_that_is_over_is_ended_and_leaves_nothing(looks_say, tmp_path, capfd):
     looks_say("""\
 import json, os, pathlib, sys, time
-run = pathlib.Path("runs", "1")
+run = pathlib.Path("runs", time.strftime("%Y%m%d-%H%M%S-watch", time.gmtime()))
 run.mkdir(parents=True)
 (run / "journal.jsonl").touch()
 lock = open(run / "lock", "w")
@@ -362,7 +362,7 @@ finally:
 """)
     with nh.guard(after_s=0.1) as guard:
         await_(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text(), "nobody looks")
-    await_(lambda: not (tmp_path / "runs" / "1").exists(), "its run is kept")
+    await_(lambda: not list((tmp_path / "runs").iterdir()), "its run is kept")
 
     assert not Path("/proc", (tmp_path / "begun").read_text()).exists()
     assert guard.looks == ()
@@ -407,3 +407,18 @@ def test_a_guard_that_has_no_folder_says_so_before_its_block_begins(looks_say, m
 
     with pytest.raises(nh.HarnessError, match="missing"), nh.guard(after_s=60):
         pytest.fail("the block began")
+
+
+def test_a_look_that_is_dropped_takes_no_run_with_it_that_was_there_before(tmp_path):
+    """A look may have the lock of another run open for a moment: to see whether anybody works in it."""
+    since = "20261128-120000"
+    names = ["20261128-115959-watch", "20261128-120001-bisect", "20261128-120001-watch"]
+    for last in (2, 3):
+        files = []
+        for name in names[:last]:
+            (tmp_path / name).mkdir(exist_ok=True)
+            files.append((tmp_path / name / "lock").open("w"))
+        expected = tmp_path / names[2] if last == 3 else None
+        assert beside._run_of(os.getpid(), since=since) == expected
+        for file in files:
+            file.close()
