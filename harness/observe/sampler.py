@@ -14,12 +14,12 @@ from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
-from harness.observe.stacks.pyspy import sources
+from harness.observe.stacks.pyspy import program, sources
 from harness.reading.awaits import rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
 from harness.reading.meeting import meeting_of
-from harness.reading.onlookers import of_sample, sets_an_alarm
+from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
 from harness.reading.waits import ALARM, asks_anew
 
@@ -70,6 +70,14 @@ def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
     """Whether one of these shows a process in a wait for its GPU or for other ranks."""
     threads = filter(None, map(deciding_thread, stacks))
     return any(meeting_of(thread) is not None for thread in threads)
+
+
+def _less_plain(sample: StackSample, texts: Mapping[str, str]) -> StackSample:
+    """The same, without plain onlookers where a file of the program stands between, or not all of them were read."""
+    if not sample.plain_onlookers:
+        return sample
+    files = program(sample, texts)
+    return replace(sample, plain_onlookers=()) if files is None or stand_between(files) else sample
 
 
 class Sampler:
@@ -224,7 +232,7 @@ class Sampler:
                 texts = sources(sample)
                 if sets_an_alarm(sample, texts):
                     self._with_alarm.add(sample.pid)
-                sample = of_sample(sample, texts)
+                sample = _less_plain(of_sample(sample, texts), texts)
                 if sample.native:
                     sample = replace(sample, loops=endless_by_source(sample, texts, also=asks_anew))
                 self.stacks.append(self._with_names(sample))
@@ -273,7 +281,7 @@ class Sampler:
         for at in places:
             sample = with_awaited(self.stacks[at], loop.awaited)
             texts = sources(replace(sample, threads=(*sample.threads, *loop.tasks)))
-            self.stacks[at] = with_onlookers(sample, loop, texts)
+            self.stacks[at] = _less_plain(with_onlookers(sample, loop, texts), texts)
 
     def _asker(self) -> Faulthandler | None:
         """The source that can ask a process about itself, if it is among those of the trial."""

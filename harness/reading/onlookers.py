@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeGuard
 
-from harness.core.evidence import Frame
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to
 from harness.reading.own_source import FUNCTION_NODES, Scope, file_of, last_name
@@ -31,7 +30,7 @@ from harness.reading.turns import turn_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.core.evidence import StackSample, ThreadStack
+    from harness.core.evidence import Frame, StackSample, ThreadStack
 
 _STARTS = ("/threading.py", "/multiprocessing/process.py")
 """Files of the standard library that call a thread's or a process's function, and hand its result to nobody."""
@@ -134,7 +133,7 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
             launchers.append(thread.tid)
         if looks:
             onlookers.append(thread.tid)
-            plain += [thread.tid] if _is_plain(thread, source_of) and not _steps_between(source_of) else []
+            plain += [thread.tid] if _is_plain(thread, source_of) else []
             endless += [thread.tid] if _is_endless(thread, source_of) else []
     return replace(
         sample,
@@ -165,10 +164,13 @@ def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     return True
 
 
-def _steps_between(source_of: Mapping[str, str]) -> bool:
-    """Whether some file of the program may put code of its own behind what its other files call."""
-    for path, text in source_of.items():
-        file = file_of(text) if is_own(Frame(function="", file=path, line=0)) else None
+def stand_between(source_of: Mapping[str, str]) -> bool:
+    """Whether some file of the program may put code of its own behind what its other files call.
+
+    Then none of its onlookers is plain: ``log.info`` of one file comes to the handler that another one made.
+    """
+    for text in source_of.values():
+        file = file_of(text)
         if file is not None and file.steps_between:
             return True
     return False

@@ -250,9 +250,9 @@ class SourceFile:
 
     def _replaces_for_all(self, node: ast.AST) -> bool:
         match node:
-            case ast.Assign(targets=[ast.Attribute(value=base), *_], value=value) if not isinstance(
-                value, ast.Constant
-            ):
+            case ast.Assign(value=ast.Constant()):
+                return False
+            case ast.Assign(targets=[ast.Attribute(value=base), *_]):
                 return not self.imported.keys().isdisjoint(names_of(base)[:1])
             case ast.Attribute(attr=name):
                 return name in _REPLACES

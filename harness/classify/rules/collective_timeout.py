@@ -78,9 +78,8 @@ def _missing(views: Sequence[RankView], followers: Sequence[RankView]) -> tuple[
     if suspects and len(suspects) < len(views):
         return suspects, "the others called the roll"
     if vanished := [view for view in views if view.vanished]:
-        return vanished, "it had ended, and nothing says how" if len(
-            vanished
-        ) == 1 else "they had ended, and nothing says how"
+        who = "it" if len(vanished) == 1 else "they"
+        return vanished, f"{who} had ended, and nothing says how"
     if silent:
         return silent, "it has not said anything" if len(silent) == 1 else "they have not said anything"
     least = min(view.marks for view in views)

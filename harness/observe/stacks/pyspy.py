@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from harness.core.evidence import FrameLocals
+from harness.core.evidence import Frame, FrameLocals
 from harness.observe.procfs import Files
 from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
@@ -26,7 +26,7 @@ MAX_SOURCE_BYTES = 1 << 20
 """A longer file of source is not read for its loops."""
 
 MOST_FILES = 60
-"""Of a larger program some files are not read."""
+"""A larger program is not read as a whole."""
 
 SOURCES_LIMIT_S = 2.0
 """How long the files may take, all together, in seconds."""
@@ -106,8 +106,6 @@ def _short(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def sources(sample: StackSample) -> dict[str, str]:
     """The source of the files that a sample's frames are in, as its process sees them; torch's are left out.
 
-    And that of the program's other files, as far as these import them.
-
     None where a file system does not answer in time: what the program waits for may be that very one.
     """
     try:
@@ -118,7 +116,6 @@ def sources(sample: StackSample) -> dict[str, str]:
 
 def _sources(sample: StackSample) -> dict[str, str]:
     texts: dict[str, str] = {}
-    own: list[str] = []
     for frame in chain.from_iterable(thread.frames for thread in sample.threads):
         torchs = package(frame) in _TORCH and not frame.file.endswith(_READ_OF_TORCH)
         if frame.native or frame.file in texts or is_stdlib(frame) or torchs:
@@ -126,13 +123,32 @@ def _sources(sample: StackSample) -> dict[str, str]:
         text = _of_command(sample.pid) if frame.file == "<string>" else _source(_seen_by(sample.pid, frame.file))
         if text:
             texts[frame.file] = text
-            own += [frame.file] if is_own(frame) else []
-    for path in own:  # grows while it is gone through
-        for other in _imported(path, texts[path], {os.path.dirname(own[0]), os.path.dirname(own[-1])}):
-            text = _source(_seen_by(sample.pid, other)) if other not in texts and len(own) < MOST_FILES else ""
+    return texts
+
+
+def program(sample: StackSample, texts: Mapping[str, str]) -> dict[str, str] | None:
+    """The source of the program's own files: those of ``texts``, the sample's, and all that these import in turn.
+
+    None where they are too many, or not read in time.
+    """
+    own = {path: text for path, text in texts.items() if is_own(Frame(function="", file=path, line=0))}
+    try:
+        return within_limit(lambda: _program(sample.pid, own), limit_s=SOURCES_LIMIT_S)
+    except TimeoutError:
+        return None
+
+
+def _program(pid: int, texts: dict[str, str]) -> dict[str, str] | None:
+    paths = list(texts)
+    folders = {os.path.dirname(path) for path in paths}
+    for path in paths:  # grows while it is gone through
+        for other in _imported(path, texts[path], folders):
+            text = _source(_seen_by(pid, other)) if other not in texts else ""
             if text:
                 texts[other] = text
-                own.append(other)
+                paths.append(other)
+        if len(paths) > MOST_FILES:
+            return None
     return texts
 
 

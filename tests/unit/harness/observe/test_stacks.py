@@ -836,7 +836,7 @@ def test_a_source_on_a_file_system_that_does_not_answer_is_done_without(monkeypa
         gone.set()
 
 
-def test_the_sources_are_those_of_the_stack_and_what_these_files_import_of_the_program(tmp_path):
+def test_a_program_is_the_files_on_the_stack_and_what_these_import_of_its_own(tmp_path, monkeypatch):
     """A handler of records stands in ``setup``, which no stack shows once it has returned."""
     (tmp_path / "inner").mkdir()
     texts = {
@@ -853,5 +853,9 @@ def test_the_sources_are_those_of_the_stack_and_what_these_files_import_of_the_p
     frame = Frame(function="main", file=f"{tmp_path}/train.py", line=2)
     thread = ThreadStack(tid=os.getpid(), name="MainThread", frames=(frame,))
     shown = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=os.getpid(), threads=(thread,))
-    read = {Path(path).relative_to(tmp_path).as_posix() for path in pyspy.sources(shown)}
+    texts = pyspy.sources(shown)
+    assert list(texts) == [f"{tmp_path}/train.py"]
+    read = {Path(path).relative_to(tmp_path).as_posix() for path in pyspy.program(shown, texts)}
     assert read == {"train.py", "setup.py", "inner/parts.py", "inner/deep.py"}
+    monkeypatch.setattr(pyspy, "MOST_FILES", 3)
+    assert pyspy.program(shown, texts) is None
