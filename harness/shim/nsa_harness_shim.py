@@ -451,11 +451,12 @@ def event_loop(frames: "list[FrameType]") -> "tuple[list[Row], list[tuple[str, l
     that are awaited together to the first that does more than sleep. Then the name and the coroutines of every other
     task that is not done, and last how many timers the loop has.
     """
-    loop = next((frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "run_forever"), None)
-    starts = [frame for frame in frames if frame.f_code.co_name == "run_until_complete"]
-    timers: Any = getattr(loop, "_scheduled", None)
-    if loop is None or timers is None:
+    of_asyncio = [frame for frame in frames if frame.f_code.co_filename.endswith("/asyncio/base_events.py")]
+    runs = [frame for frame in of_asyncio if frame.f_code.co_name == "run_forever"]
+    starts = [frame for frame in of_asyncio if frame.f_code.co_name == "run_until_complete"]
+    if not runs:
         return [], [], 0
+    loop: Any = runs[0].f_locals["self"]
     rows: list[Row] = []
     chain: list[Any] = []
     future: Any = starts[0].f_locals.get("future") if starts else None
@@ -467,7 +468,7 @@ def event_loop(frames: "list[FrameType]") -> "tuple[list[Row], list[tuple[str, l
         future = awaited[0] if awaited else getattr(future, "_fut_waiter", None)
     tasks = [task for task in sys.modules["asyncio"].all_tasks(loop) if task not in chain]
     others = [(task.get_name(), places(coroutines(task))) for task in tasks[:MOST_ITEMS]]
-    return rows[:MOST_POSITIONS], others, sum(not timer.cancelled() for timer in timers)
+    return rows[:MOST_POSITIONS], others, sum(not timer.cancelled() for timer in loop._scheduled)
 
 
 def awaited_together(future: "Any", frames: "list[FrameType]") -> "list[Any]":
