@@ -120,6 +120,10 @@ class Chance:
         return self.ender is None and not self.who
 
 
+FRESH_S = 5.0
+"""So long counts what a loop was asked: a dump and the look behind it take a second or two on a busy machine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """One process in its silence. ``thread`` is the stack of the thread that decides, ``wait`` what it waits for.
@@ -227,8 +231,18 @@ class Standing:
 
     @property
     def wakes_for_onlookers(self) -> bool:
-        """Whether all that its event loop wakes for are tasks that merely look on, by every sample."""
-        return bool(self.samples) and all(any(tid < 0 for tid in sample.onlookers) for sample in self.samples)
+        """Whether all that its event loop wakes for are tasks that merely look on, by every sample.
+
+        Only while nothing can have changed that since: samples grow old, and what a thread or a child handed to the
+        loop before it ended, no look at the loop shows.
+        """
+        if not self.samples or not all(any(tid < 0 for tid in sample.onlookers) for sample in self.samples):
+            return False
+        last, oldest_s = self.looks[-1], min(sample.t_s for sample in self.samples)
+        if last.t_s - max(sample.t_s for sample in self.samples) > FRESH_S:
+            return False
+        since = [look for look in self.looks if look.t_s >= oldest_s]
+        return all((look.thread.keys(), look.children) == (last.thread.keys(), last.children) for look in since)
 
     @property
     def awaits_itself(self) -> bool:

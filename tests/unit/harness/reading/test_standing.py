@@ -464,3 +464,23 @@ def test_an_event_loop_that_waits_for_nobody_else_awaits_itself(holders, outside
     thread = ThreadStack(tid=PARENT, name="", frames=frames)
     sample = StackSample(id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT, threads=(thread,))
     assert standing(looks(PARENT, polls), [sample], job_pids=frozenset({PARENT})).awaits_itself is itself
+
+
+@pytest.mark.parametrize(
+    ("late_s", "children", "threads", "ticks_on"),
+    [(0.0, 0, 2, False), (60.0, 0, 2, True), (0.0, 1, 2, True), (0.0, 0, 3, True)],
+    ids=["as it was", "samples of a minute ago", "a child has ended", "a thread has ended"],
+)
+def test_what_an_event_loop_was_asked_counts_only_while_it_cannot_have_changed(late_s, children, threads, ticks_on):
+    """A child ends, and the main task sleeps on a timer of its own from then on: the loop's wait looks the same."""
+    polls = {"wchan": "ep_poll", "call": "epoll_wait", "timed": True, "holders": (PARENT,), "outside": False}
+    *before, last = looks(PARENT, polls, LOCK, LOCK)
+    before = [replace(look, threads=look.threads[:threads], children=children) for look in before]
+    seen = [*before, replace(last, threads=last.threads[:2], t_s=last.t_s + late_s)]
+    thread = ThreadStack(tid=PARENT, name="", frames=(Frame(function="main", file="/src/serve.py", line=9),))
+    sample = StackSample(
+        id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT, threads=(thread,), onlookers=(-1,)
+    )
+    samples = [replace(sample, id=f"s{n}", t_s=1.5 + n / 2) for n in range(3)]
+    one = standing(seen, samples, job_pids=frozenset({PARENT}))
+    assert one.wakes_for_onlookers is not ticks_on
