@@ -11,6 +11,7 @@ from harness.classify.rules.oom import memory_marks, steady_growth
 from harness.core.dotted import leaves
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
+from harness.reading.desync import of_this_silence
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 
@@ -86,16 +87,16 @@ def gpu_alone(case: Case) -> str:
 def pending(case: Case) -> str:
     """A collective is not over, by the flight recorders."""
     calls: list[str] = []
-    for state in case.evidence.collectives:
+    for state in of_this_silence(case.evidence):
         still_open = state.pending
         if still_open:
-            calls.append(f"rank {state.rank}: {still_open[-1]}")
+            calls.append(f"rank {state.rank}: {still_open[0]}")
     return f"flight recorder: not over is {'; '.join(calls)}" if calls else ""
 
 
 def none_pending(case: Case) -> str:
     """No collective is open, by the flight recorders."""
-    states = case.evidence.collectives
+    states = of_this_silence(case.evidence)
     return "flight recorder: every collective is over" if states and not pending(case) else ""
 
 

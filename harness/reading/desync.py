@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from harness.core.devices import Collective, CollectiveState
+    from harness.core.evidence import Evidence
 
 UNEVEN = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv")
 """Operations in which ranks may give tensors of different sizes. all_gather and reduce_scatter are not among them."""
@@ -61,6 +62,12 @@ class Divergence:
     def called(self) -> frozenset[int]:
         """The ranks that made the call."""
         return frozenset(rank for rank, call in self.calls if call is not None)
+
+
+def of_this_silence(evidence: Evidence) -> tuple[CollectiveState, ...]:
+    """What the recorders said since their ranks' last marks: an operation that was open before may be over by now."""
+    marked_s = {facts.rank: facts.last.t_s for facts in evidence.ranks if facts.last is not None}
+    return tuple(state for state in evidence.collectives if state.t_s >= marked_s.get(state.rank, 0.0))
 
 
 def partings(states: Sequence[CollectiveState], *, world: int = 0) -> tuple[Divergence, ...]:

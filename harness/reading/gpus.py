@@ -116,6 +116,11 @@ class GpuView:
         return replace(self, samples=self.samples[begin:])
 
     @property
+    def rests_for_them(self) -> bool:
+        """Whether no sample saw their kernels on it: it ran none at all, or none of theirs beside those of others."""
+        return all(sample.utilisation == 0 or _runs_for_others(sample, self.pids) for sample in self.samples)
+
+    @property
     def _is_full_and_rests(self) -> bool:
         if not self.utilisations or not self._traffic or min(self.utilisations) < FULL or self._computes:
             return False
@@ -251,6 +256,12 @@ def _may_poll(activity: GpuActivity | None) -> bool:
 
 def _works(activity: GpuActivity) -> bool:
     return activity.floating >= WORKS_FLOATING or activity.integer >= WORKS_INTEGER
+
+
+def _runs_for_others(sample: GpuSample, pids: frozenset[int]) -> bool:
+    """Whether the driver tells who uses a card's multiprocessors, and these processes are not among them."""
+    use = {process.pid: process.sm_percent or 0 for process in sample.processes}
+    return any(use.values()) and not any(use.get(pid) for pid in pids)
 
 
 def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:

@@ -31,9 +31,10 @@ STORE = "the store for a key"
 """A wait for what a rank, or who started them, puts into the store."""
 
 AWAITS_ID = "waits for the id of a communicator"
+GATHERS = "waits for the ranks of a communicator"
 CONNECTS = "makes a communicator"
 """How far a rank is with the communicator of NCCL that the first call of a group makes: the group's first rank puts an
-id into the store and connects, the others wait for that key and connect."""
+id into the store, the others wait for that key; all come to the first one's address, and connect."""
 
 PAIRS = frozenset({"send", "isend", "recv", "irecv", "batch_isend_irecv"})
 """Calls that another call completes: two ranks in different ones of these may well meet. ``isend`` and ``irecv`` return
@@ -85,6 +86,7 @@ _TRANSPORT = re.compile(
 )
 _STORE = re.compile(r"c10d::(TCP|File|Hash|Prefix)?Store::|c10d::detail::TCPClient")
 _MAKES_A_COMMUNICATOR = re.compile(r"ProcessGroupNCCL::(initNCCLComm|broadcastUniqueNCCLID)|NCCLComm::create")
+_GATHERS = re.compile(r"^bootstrapInit$")
 _NAMES = re.compile(r"\b(getaddrinfo|getnameinfo|gethostby(name|addr)\w*|__res_\w+)\b")
 """The resolver: whoever asks a name server waits for that, and no longer than its time-outs."""
 
@@ -108,8 +110,8 @@ class Meeting:
 
     ``kind``: ``collective``, ``gradients`` (DDP's own all-reduce in backward), ``pair`` (for one other rank) or
     ``gpu``. ``name`` is what to call it, ``all_reduce``; ``frame`` the program's own frame that called it, or None.
-    ``stage`` is ``AWAITS_ID`` or ``CONNECTS`` in a call that makes its communicator first; empty where it makes none,
-    or no native frames show it.
+    ``stage`` is ``AWAITS_ID``, ``GATHERS`` or ``CONNECTS`` in a call that makes its communicator first; empty where it
+    makes none, or no native frames show it.
     """
 
     kind: str
@@ -184,7 +186,9 @@ def launches_in_vain(samples: Sequence[StackSample]) -> bool:
 def _stage(leaf: Sequence[Frame]) -> str:
     if not _calls(leaf, _MAKES_A_COMMUNICATOR):
         return ""
-    return AWAITS_ID if _calls(leaf, _STORE) else CONNECTS
+    if _calls(leaf, _STORE):
+        return AWAITS_ID
+    return GATHERS if _calls(leaf, _GATHERS) else CONNECTS
 
 
 def _calls(leaf: Sequence[Frame], pattern: re.Pattern[str]) -> bool:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from harness.reading.desync import Divergence, Parting, crossed, partings
+from harness.reading.desync import Divergence, Parting, crossed, of_this_silence, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
-from harness.reading.meeting import AWAITS_ID, MEETINGS, STORE, Meeting, launches_in_vain
+from harness.reading.meeting import AWAITS_ID, GATHERS, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
 from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps, wait_of
@@ -267,14 +267,15 @@ class _Relations:
     """Who waits for whom: what is the same for many ranks is worked out once, or a job of thousands is never judged."""
 
     def __init__(self, job: Job, evidence: Evidence) -> None:
-        divergences = partings(evidence.collectives, world=evidence.world or len(job.ranks))
-        self._job = replace(job, divergences=divergences, circle=crossed(evidence.collectives))
+        states = of_this_silence(evidence)
+        divergences = partings(states, world=evidence.world or len(job.ranks))
+        self._job = replace(job, divergences=divergences, circle=crossed(states))
         self._splits = list(map(_Split, divergences))
         self._gpus = Gpus(evidence.gpus)
         self._world, self._nodes = evidence.world, evidence.nodes
         self._gives_up = {facts.rank: _gives_up(facts) for facts in evidence.ranks}
         self._states: dict[int, list[CollectiveState]] = {}
-        for state in evidence.collectives:
+        for state in states:
             self._states.setdefault(state.rank, []).append(state)
         self._at: dict[Meeting | None, list[int]] = {}
         for rank, pid in job.ranks.items():
@@ -437,8 +438,17 @@ class _Relations:
         place = _place(meeting)
         apart = elsewhere.intersection(self._job.ranks)
         for at, ranks in self._at.items():
-            apart |= frozenset[int]() if _together(place, at) else frozenset(ranks)
+            if not _together(place, at) or _is_before(place, at):
+                apart |= frozenset(ranks)
+            elif _is_before(at, place):
+                apart |= frozenset(filter(self._card_rests, ranks))
         return apart - {rank}
+
+    def _card_rests(self, rank: int) -> bool:
+        """Whether the GPU of a rank does nothing for it: no kernel of its is at work that would carry what others want."""
+        pid = self._job.ranks[rank]
+        views = self._gpus.of({pid}, since_s=self._job.stand[pid].looks[0].t_s)
+        return bool(views) and all(gpu.rests_for_them and gpu.seconds >= SPIN_S for gpu in views)
 
     def _is_for_ever(self, meeting: Meeting) -> bool:
         """Whether a call that all ranks are in never ends: every card waits for the others', or all of them sleep."""
@@ -503,6 +513,11 @@ def _waits_for_its_process(thread: ThreadState) -> bool:
 def _place(meeting: Meeting | None) -> Meeting | None:
     """Where ranks wait together. From another line it may be the same call: ``broadcast`` in the branch of rank 0."""
     return None if meeting is None else replace(meeting, frame=None)
+
+
+def _is_before(one: Meeting | None, other: Meeting | None) -> bool:
+    """Whether one still waits for ranks of a communicator, which whoever waits in an operation on its GPU has made."""
+    return one is not None and other is not None and one.stage in (AWAITS_ID, GATHERS) and other.kind == "gpu"
 
 
 def _together(one: Meeting | None, other: Meeting | None) -> bool:

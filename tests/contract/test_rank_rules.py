@@ -877,6 +877,48 @@ def test_whoever_awaits_the_id_of_a_communicator_never_meets_whoever_makes_anoth
     assert told(classify(seen)).startswith(verdict)
 
 
+GATHERS = (native("ncclSocketAccept", "/venv/libnccl.so.2"), native("bootstrapInit", "/venv/libnccl.so.2"), *MAKES)
+
+
+OF_ANOTHER = GpuProcess(pid=7, ours=False, sm_percent=60)
+
+
+@pytest.mark.parametrize("frames", [AWAITS_ID, GATHERS])
+@pytest.mark.parametrize(
+    ("card", "kind"),
+    [
+        ({"utilisation": 0}, Kind.HANG),
+        # Its own kernels may come to what the other waits for, though its host waits: a send behind long ones.
+        ({"power_w": 560.0}, Kind.UNRESOLVED),
+        # Others use the card, alone or together with it.
+        ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True), OF_ANOTHER)}, Kind.HANG),
+        ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True, sm_percent=1), OF_ANOTHER)}, Kind.UNRESOLVED),
+    ],
+)
+def test_a_rank_before_its_communicator_gives_nothing_to_one_that_waits_on_its_gpu(frames, card, kind):
+    """A pipeline in which one rank calls an extra barrier: the others go on to wait for what it would send next."""
+    waits = recorded(0, *USUAL, 1000, last="started", op="recv 0<-1")
+    gpus = (*gpu(0), *(replace(sample, **card) for sample in gpu(1)))
+    verdict = classify(certain(ON_ITS_GPU, Seen(frames=frames), collectives=(between_two(waits),), gpus=gpus, world=2))
+    assert verdict.kind is kind, verdict.because
+    if kind is Kind.HANG:
+        assert (verdict.cause, verdict.rank) == ("collective-mismatch", None)
+        assert "nothing shows whose call is the wrong one" in verdict.because
+
+
+def test_what_a_recorder_said_before_its_ranks_last_mark_counts_no_more():
+    """Asked while a first step compiles; then the rank goes on, waits in an extra barrier and cannot answer again."""
+    waits = between_two(recorded(0, *USUAL, 1000, last="started", op="recv 0<-1"))
+    before = between_two(recorded(1, 1000, last="started", op="recv 1<-0"))
+    gpus = (*gpu(0), *(replace(sample, utilisation=0) for sample in gpu(1)))
+    seen = certain(
+        ON_ITS_GPU, Seen(frames=AWAITS_ID), collectives=(waits, replace(before, t_s=1.0)), gpus=gpus, world=2
+    )
+    alone = certain(ON_ITS_GPU, Seen(frames=AWAITS_ID), collectives=(waits,), gpus=gpus, world=2)
+    assert classify(seen).because == classify(alone).because
+    assert told(classify(seen)).startswith("HANG collective-mismatch")
+
+
 def test_that_only_one_rank_is_known_to_make_a_communicator_does_not_make_two_of_it():
     """Of the other no native frames could be had: it may make the same one."""
     both = (recorded(0, *USUAL), recorded(1, *USUAL))

@@ -27,7 +27,7 @@ from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
-from harness.reading.meeting import AWAITS_ID, CONNECTS, NEW_GROUP, ROOTED, STORE
+from harness.reading.meeting import AWAITS_ID, CONNECTS, GATHERS, NEW_GROUP, ROOTED, STORE
 from harness.reading.ranks import late_ranks
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     groups = alike(there)
     calls = [(meeting.kind, meeting.name) for meeting in _meetings(there)]
     is_one_call, names_of_calls = len(set(calls)) == 1, [name for _, name in calls]
-    if is_one_call and not {AWAITS_ID, CONNECTS} <= _stages(there):
+    if is_one_call and not (AWAITS_ID in _stages(there) and not {GATHERS, CONNECTS}.isdisjoint(_stages(there))):
         return _together(case, there)
     if set(names_of_calls) == {STORE, "init_process_group"}:
         return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
@@ -282,6 +282,8 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
     odd = list(chain.from_iterable(others))
     if most[0].meeting is not None and most[0].meeting.kind == "pair":
         return [], ""  # each such call is for one other rank: of those no majority counts
+    if any(view.meeting is not None and view.meeting.kind == "gpu" for view in (*most, *odd)):
+        return [], ""  # whoever waits for its GPU has handed over what comes after, too, and seems further on
     if any(view.meeting is not None and view.meeting.name == NEW_GROUP for view in odd):
         return [], ""  # a group may be of some ranks only, and so may be what the others call
     if len(odd) < len(most):

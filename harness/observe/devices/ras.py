@@ -44,7 +44,10 @@ _ADDRESS = re.compile(r"\bnode [\w.:%-]+")
 
 
 class NcclRas:
-    """Asks the RAS service of a job of several ranks, if it is that job's: all use one port unless told otherwise."""
+    """Asks the RAS service of a job of several ranks, if nobody else's listens at the same port.
+
+    All jobs use one port unless told otherwise, and share it: the kernel hands a question to any of those who listen.
+    """
 
     name = "nccl-ras"
     repeated = False
@@ -60,10 +63,13 @@ class NcclRas:
             return DeviceSample()
         port = self._address[1]
         try:
-            sockets = self._listening(port)
-            if sockets and not any(self._holds(pid, sockets) for pid in job.ranks.values()):
-                return self._cannot(f"port {port} is another job's: only the first on a machine answers there")
+            if not self._listening(port):
+                return DeviceSample()
+            if self._of_others(port, job):
+                return self._cannot(f"port {port} is another job's, too: whose service would answer nobody knows")
             text = ask(self._address)
+            if self._of_others(port, job):
+                return self._cannot(f"port {port}: another job's service began to listen there meanwhile")
         except ConnectionRefusedError:
             return DeviceSample()
         except TimeoutError:
@@ -86,9 +92,12 @@ class NcclRas:
                 sockets.add(f"socket:[{row[9]}]")
         return sockets
 
-    def _holds(self, pid: int, sockets: set[str]) -> bool:
-        """Whether one of these sockets is ``pid``'s."""
-        return any(self._files.link(f"{pid}/fd/{fd}") in sockets for fd in self._files.names(f"{pid}/fd"))
+    def _of_others(self, port: int, job: WatchedJob) -> set[str]:
+        """The sockets that take connections on ``port`` and are none of the job's ranks'."""
+        sockets = self._listening(port)
+        for pid in job.ranks.values():
+            sockets.difference_update(self._files.link(f"{pid}/fd/{fd}") for fd in self._files.names(f"{pid}/fd"))
+        return sockets
 
     def close(self) -> None:
         """Nothing is held open between two questions."""

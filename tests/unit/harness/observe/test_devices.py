@@ -757,6 +757,30 @@ def test_the_ras_of_another_job_is_no_witness():
         rank.kill()
 
 
+def test_a_port_that_another_jobs_ras_listens_at_too_is_not_asked():
+    """NCCL binds so that all may: on two H200s a job was told of the operations of one that ran beside it."""
+    listens = (
+        "import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1); "
+        "s.bind(('127.0.0.1', int(sys.argv[1]))); s.listen(); print(s.getsockname()[1], flush=True); input()"
+    )
+
+    def listening(port: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", listens, str(port)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    with listening(0) as ours:
+        assert ours.stdout is not None
+        port = int(ours.stdout.readline())
+        with listening(port) as theirs:
+            assert theirs.stdout is not None
+            theirs.stdout.readline()
+            seen = NcclRas(address=("127.0.0.1", port)).see(job(ranks={0: ours.pid, 1: ours.pid}, world=2))
+            assert (seen.ras, len(seen.failures)) == ((), 1)
+            assert "another job's, too" in seen.failures[0].reason
+            theirs.kill()
+        ours.kill()
+
+
 def test_a_job_without_nccl_has_no_ras_to_complain_about():
     with ras_service([b""]) as address:
         NcclRas(address=address).see(OURS)
