@@ -16,7 +16,7 @@ Key: TypeAlias = "tuple[str | int, ...]"
 
 MOST_BYTES = 1 << 18
 MOST_LEVELS = 24
-MOST_PARTS = 20_000
+MOST_PARTS = 5_000
 LONGEST_NAME = 200
 """Bounds of a file: the largest of ours has 8 kB, 7 levels and 300 parts."""
 
@@ -34,8 +34,8 @@ _CONSTRUCTED = {
 class Lines:
     """The line, counted from 1, of every key and list item of a file."""
 
-    def __init__(self, name: str, node: Any) -> None:
-        self._name = name
+    def __init__(self, name: str, node: Any, constructor: Any) -> None:
+        self._name, self._constructor = name, constructor
         self._lines: dict[Key, int] = {(): 1}
         if node is not None:
             self._note(node, ())
@@ -58,20 +58,18 @@ class Lines:
             for i, item in enumerate(node.value):
                 self._add((*key, i), item, item)
         else:
-            _check_scalar(node, f"{self._name}:{node.start_mark.line + 1}")
+            _check_scalar(node, f"{self._name}:{node.start_mark.line + 1}", self._constructor)
 
     def _add(self, key: Key, at: Any, node: Any) -> None:
         self._lines[key] = at.start_mark.line + 1
         self._note(node, key)
 
 
-def _check_scalar(node: Any, place: str) -> None:
+def _check_scalar(node: Any, place: str, constructor: Any) -> None:
     """What a tag or its looks make of a text: a number beyond all bounds, a day that no calendar has."""
-    from ruamel.yaml import YAML
-
     kind = str(node.tag).rpartition(":")[2]
     try:
-        value = YAML(typ="safe", pure=True).constructor.construct_object(node) if kind in _CONSTRUCTED else None
+        value = constructor.construct_object(node) if kind in _CONSTRUCTED else None
     except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
         raise FileError(f"{place}: {shortened(node.value)} is no {_CONSTRUCTED[kind]}") from error
     if isinstance(value, int | float) and not abs(value) <= LARGEST:
@@ -99,8 +97,10 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
     try:
         reader: Any = YAML(typ="safe", pure=True)  # its methods have no types
         node = reader.compose(text)
-        lines = Lines(name, node)  # before anything is made of it: bounds are checked on what is written
-        data = YAML(typ="safe", pure=True).load(text)  # pyright: ignore[reportUnknownMemberType]
+        lines = Lines(
+            name, node, reader.constructor
+        )  # before anything is made of it: bounds are checked on what is written
+        data = None if node is None else reader.constructor.construct_document(node)
     except MarkedYAMLError as error:
         marked: Any = error
         mark = marked.problem_mark or marked.context_mark

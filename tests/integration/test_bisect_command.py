@@ -21,6 +21,26 @@ SMALL = (
 )  # fmt: skip
 COMMAND = (sys.executable, "-P", "-m", "harness")
 
+# What becomes of a run does not depend on the program: most of these take one that starts at once.
+PROGRAM = """
+import sys, threading
+print("step 1", flush=True)
+if "hangs" in sys.argv and int(sys.argv[1]) >= 3:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def program(*words: str) -> tuple[str, ...]:
+    return ("--", sys.executable, "-S", "train.py", "{n}", *words)
+
 
 def bisect(*argv: str, cwd: Path, check: int | None = None) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([*COMMAND, "bisect", *argv], cwd=cwd, capture_output=True, text=True, check=False)
@@ -118,57 +138,57 @@ def test_a_slow_model_is_slow_and_nothing_is_claimed_beyond(tmp_path: Path):
     assert done.returncode == 1
 
 
-def test_ctrl_c_keeps_everything_and_resume_goes_on(tmp_path: Path):
-    running = start("--axis=n_layers=1..4", *SMALL, "--certify=12", cwd=tmp_path)
+def test_ctrl_c_keeps_everything_and_resume_goes_on(place: Path):
+    running = start("--axis=n=1..4", "--certify=12", *program(), cwd=place)
     read_until(running, "  2  ")
     running.send_signal(signal.SIGINT)
     out, err = running.communicate()
 
     assert running.returncode == 130, out + err
     assert "--resume" in out + err
-    assert trial_processes(tmp_path) == []
-    before = keys(tmp_path)
+    assert trial_processes(place) == []
+    before = keys(place)
     assert len(before) >= 2
 
-    bisect("--resume", cwd=tmp_path, check=0)
+    bisect("--resume", cwd=place, check=0)
 
-    after = keys(tmp_path)
+    after = keys(place)
     assert after[: len(before)] == before
     assert len(set(after)) == len(after)
-    assert report(tmp_path)["answer"]["boundary"]["finding"] == "no failing value"
+    assert report(place)["answer"]["boundary"]["finding"] == "no failing value"
 
 
-def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(tmp_path: Path):
-    running = start("--axis=n_layers=1..4", "--fault=lock-deadlock@n_layers>=3", *SMALL, "--certify=1", cwd=tmp_path)
+def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(place: Path):
+    running = start("--axis=n=1..4", "--certify=1", *program("hangs"), cwd=place)
     read_until(running, "silent for")
-    alive = trial_processes(tmp_path)
+    alive = trial_processes(place)
     assert alive
     running.kill()
     running.communicate()
     wait_until_gone(alive)
-    assert trial_processes(tmp_path) == []
-    before = keys(tmp_path)
+    assert trial_processes(place) == []
+    before = keys(place)
 
-    bisect("--resume", cwd=tmp_path, check=0)
+    bisect("--resume", cwd=place, check=0)
 
-    after = keys(tmp_path)
+    after = keys(place)
     assert after[: len(before)] == before
     assert len(set(after)) == len(after)
-    run = report(tmp_path)
+    run = report(place)
     assert (run["answer"]["boundary"]["last_good"], run["answer"]["boundary"]["first_bad"]) == (2, 3)
 
 
-def test_a_torn_last_line_is_reported_kept_aside_and_not_in_the_way(tmp_path: Path):
-    bisect("--axis=n_layers=1..2", *SMALL, "--max-trials=2", cwd=tmp_path)
-    path = journal(tmp_path)
+def test_a_torn_last_line_is_reported_kept_aside_and_not_in_the_way(place: Path):
+    bisect("--axis=n=1..2", "--certify=4", "--max-trials=2", *program(), cwd=place)
+    path = journal(place)
     path.write_bytes(path.read_bytes() + b'{"event":"record","sche')
     before = keys_of_whole_lines(path)
 
-    done = bisect("--resume", cwd=tmp_path)
+    done = bisect("--resume", cwd=place)
 
-    assert keys(tmp_path)[: len(before)] == before
+    assert keys(place)[: len(before)] == before
     assert (path.parent / "journal.corrupt-1").read_bytes() == b'{"event":"record","sche'
-    notes = [row["text"] for row in events(tmp_path, "note")]
+    notes = [row["text"] for row in events(place, "note")]
     assert any("incomplete" in text for text in notes), done.stderr
 
 
@@ -178,24 +198,24 @@ def keys_of_whole_lines(path: Path) -> list[str]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_is_a_clear_error_and_resume_goes_on_once_there_is_room(tmp_path: Path):
-    runs = tmp_path / "runs"
+def test_a_full_disk_is_a_clear_error_and_resume_goes_on_once_there_is_room(place: Path):
+    runs = place / "runs"
     runs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(runs)], check=True)
     try:
         (runs / "filler").write_bytes(b"x" * 1_900_000)
-        done = bisect("--axis=n_layers=1..3", *SMALL, "--certify=20", cwd=tmp_path)
+        done = bisect("--axis=n=1..3", "--certify=20", *program(), cwd=place)
         assert done.returncode == 6, done.stdout + done.stderr
         assert "No space left on device" in done.stderr
         assert "--resume" in done.stderr
         assert "Traceback" not in done.stderr
-        before = keys(tmp_path)
+        before = keys(place)
         (runs / "filler").unlink()
 
-        bisect("--resume", cwd=tmp_path, check=0)
+        bisect("--resume", cwd=place, check=0)
 
-        assert keys(tmp_path)[: len(before)] == before
-        assert trial_processes(tmp_path) == []
+        assert keys(place)[: len(before)] == before
+        assert trial_processes(place) == []
     finally:
         subprocess.run(["umount", "-l", str(runs)], check=True)
 
@@ -210,12 +230,12 @@ def test_a_question_file_with_a_mistake_is_refused_with_file_and_line(tmp_path: 
     assert not (tmp_path / "runs").exists()
 
 
-def test_two_controllers_cannot_work_in_one_run(tmp_path: Path):
+def test_two_controllers_cannot_work_in_one_run(place: Path):
     # With so many passes to come it is still at work when the second one looks.
-    running = start("--axis=n_layers=1..4", *SMALL, "--certify=100", cwd=tmp_path)
+    running = start("--axis=n=1..4", "--certify=1000", *program(), cwd=place)
     read_until(running, "  1  ")
 
-    second = bisect("--resume", cwd=tmp_path)
+    second = bisect("--resume", cwd=place)
 
     running.send_signal(signal.SIGINT)
     running.communicate()

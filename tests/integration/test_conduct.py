@@ -76,7 +76,7 @@ def refusing(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("why", ["missing", "refused"])
+@pytest.mark.parametrize("why", [pytest.param("missing", marks=pytest.mark.long), "refused"])
 def test_without_py_spy_a_deadlock_is_still_found_and_the_reason_said(parts: Parts, tmp_path: Path, why: str):
     tool = refusing(tmp_path) if why == "refused" else tmp_path / "nowhere" / "py-spy"
 

@@ -150,7 +150,7 @@ WORKS = "[sys.executable, '-c', 'print(sum(n * n for n in range(10 ** 12)))']"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("child", [WORKS, "['/bin/sleep', '1000']"])
+@pytest.mark.parametrize("child", [WORKS, pytest.param("['/bin/sleep', '1000']", marks=pytest.mark.long)])
 def test_a_wait_for_a_child_that_works_or_sleeps_is_no_hang(run, child):
     outcome, evidence = run(f"subprocess.run({child})")
     assert outcome.stopped_by is StopReason.STALL

@@ -53,15 +53,15 @@ def model_of(route="auto"):
 @pytest.mark.parametrize(
     ("route", "max_tokens", "interrupt", "every"),
     [
-        ("auto", 60, InterruptAt, 1),
+        pytest.param("auto", 60, InterruptAt, 1, marks=pytest.mark.long),
         ("auto", None, InterruptAt, 1),
         ("dense", 60, InterruptAt, 1),
         ("masked", 60, InterruptAt, 7),
         ("gather", None, InterruptAt, 11),
-        ("packed", 60, InterruptAt, 13),
+        pytest.param("packed", 60, InterruptAt, 13, marks=pytest.mark.long),
         ("cmp alone", 60, InterruptAt, 1),
         ("slc alone", None, InterruptAt, 7),
-        ("auto", None, InterruptAtLine, 1),
+        pytest.param("auto", None, InterruptAtLine, 1, marks=pytest.mark.long),
         ("dense", 60, InterruptAtLine, 1),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_call_that_an_exception_ends_is_taken_in_by_no_row():
     assert torch.equal(model(ids[:, :1], past_key_values=cache).logits, wanted)
 
 
-@pytest.mark.parametrize("interrupt", [InterruptAt, InterruptAtLine])
+@pytest.mark.parametrize("interrupt", [InterruptAt, pytest.param(InterruptAtLine, marks=pytest.mark.long)])
 def test_a_call_interrupted_anywhere_is_taken_in_by_no_row_and_the_retry_has_the_same_bits(interrupt):
     model, (ids, mask) = model_of(num_hidden_layers=1).requires_grad_(False), padded()
     ids, mask = ids[1:3], mask[1:3]

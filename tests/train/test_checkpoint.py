@@ -16,8 +16,8 @@ LONG = {"train.steps": 5, "train.lr": 3e-3, "train.schedule": "cosine", "train.w
     "changes",
     [
         {},
-        {"train.precision": "bf16"},
-        {"train.precision": "bf16", "train.precision_mode": "pure"},
+        pytest.param({"train.precision": "bf16"}, marks=pytest.mark.long),
+        pytest.param({"train.precision": "bf16", "train.precision_mode": "pure"}, marks=pytest.mark.long),
         {"train.precision": "fp16"},
     ],
     ids=["fp32", "bf16", "bf16-pure", "fp16"],
@@ -60,7 +60,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         run(0, {**files, "train.resume": True, "train.steps": 4, "model.n_layers": 4})
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp", "fsdp1", "manual"])
+@pytest.mark.parametrize(
+    "mode", ["ddp", "fsdp", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("fsdp1", "manual"))]
+)
 def test_two_ranks_continue_bit_for_bit(ranks, tmp_path, mode):
     files = {"train.out_dir": str(tmp_path), "train.save_every": 3, "parallel.mode": mode}
     whole = ranks.run(run, {**LONG, **files})
@@ -78,12 +80,12 @@ def ways(ranks):
 @pytest.mark.parametrize(
     ("saved", "loaded"),
     [
-        ((2, "fsdp"), (1, "fsdp")),
-        ((1, "fsdp"), (2, "fsdp")),
         ((2, "fsdp"), (1, "single")),
-        ((1, "single"), (2, "fsdp")),
+        ((1, "fsdp"), (2, "fsdp")),
         ((2, "fsdp1"), (2, "fsdp")),
-        ((2, "ddp"), (1, "single")),
+        pytest.param((2, "fsdp"), (1, "fsdp"), marks=pytest.mark.long),
+        pytest.param((1, "single"), (2, "fsdp"), marks=pytest.mark.long),
+        pytest.param((2, "ddp"), (1, "single"), marks=pytest.mark.long),
     ],
     ids=lambda way: f"{way[1]}-{way[0]}",
 )

@@ -25,11 +25,12 @@ def close(found, plain):
             assert error < 1e-5, f"{name} is off by {error:.2g}"
 
 
-@pytest.mark.parametrize("checkpointing", ["none", "nonreentrant"])
+@pytest.mark.parametrize("checkpointing", [pytest.param("none", marks=pytest.mark.long), "nonreentrant"])
 def test_one_process(plain, checkpointing):
     close(compiled_gradients(0, {"train.checkpointing": checkpointing}), plain)
 
 
+@pytest.mark.long
 def test_two_ranks_with_sharded_blocks(ranks, plain):
     for found in ranks.run(compiled_gradients, {"parallel.mode": "fsdp"}):
         close(found, plain)

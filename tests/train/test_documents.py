@@ -69,7 +69,7 @@ def test_documents_kept_apart_are_another_training_than_documents_run_together(t
     assert apart != together
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp", "manual"])
+@pytest.mark.parametrize("mode", ["fsdp", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("ddp", "manual"))])
 def test_two_ranks_have_the_gradients_of_one(ranks, texts, mode):
     changes = {**texts, "train.accumulate": 2, "train.checkpointing": "nonreentrant"}
     losses, plain = gradients(0, {**changes, "train.checkpointing": "none"})

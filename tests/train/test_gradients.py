@@ -11,6 +11,17 @@ import pytest
 from rank_work import double_precision, gradients, message, run
 
 CHECKPOINTING = ["nonreentrant", "reentrant", "selective"]
+MODES = ["ddp", "fsdp", "fsdp1", "manual"]
+
+
+def once_each(firsts, seconds):
+    """Every pair of the two, of which the first run has only so many that each value is in one."""
+    longest = max(len(firsts), len(seconds))
+    usual = {(firsts[i % len(firsts)], seconds[i % len(seconds)]) for i in range(longest)}
+    pairs = [(first, second) for first in firsts for second in seconds]
+    return [pytest.param(*pair, marks=[pytest.mark.long] * (pair not in usual)) for pair in pairs]
+
+
 WITHIN = 1e-6
 """Of the norm of the parameter's gradient: the same sums in another order."""
 
@@ -69,15 +80,13 @@ def test_accumulation_is_one_large_batch(begun, plain):
     compare(gradients(0, {**begun, "train.batch_size": 1, "train.accumulate": 4}), plain)
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp", "fsdp1", "manual"])
-@pytest.mark.parametrize("checkpointing", ["none", *CHECKPOINTING])
+@pytest.mark.parametrize(("mode", "checkpointing"), once_each(MODES, ["none", *CHECKPOINTING]))
 def test_two_ranks_are_one_large_batch(ranks, begun, plain, mode, checkpointing):
     for found in ranks.run(gradients, {**begun, "parallel.mode": mode, "train.checkpointing": checkpointing}):
         compare(found, plain)
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp", "fsdp1", "manual"])
-@pytest.mark.parametrize("checkpointing", ["none", *CHECKPOINTING])
+@pytest.mark.parametrize(("mode", "checkpointing"), once_each(MODES, ["none", *CHECKPOINTING]))
 def test_two_ranks_accumulate(ranks, begun, plain, mode, checkpointing):
     changes = {**begun, "parallel.mode": mode, "train.checkpointing": checkpointing}
     for found in ranks.run(gradients, {**changes, "train.batch_size": 2, "train.accumulate": 2}):
@@ -92,8 +101,9 @@ SWITCHES = {
 }
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
-@pytest.mark.parametrize("checkpointing", ["none", "reentrant", "nonreentrant", "selective"])
+@pytest.mark.parametrize(
+    ("switch", "checkpointing"), once_each([*SWITCHES], ["reentrant", "none", "nonreentrant", "selective"])
+)
 def test_ddps_switches_change_no_gradient(ranks, begun, plain, switch, checkpointing):
     changes = {**begun, "parallel.mode": "ddp", "train.checkpointing": checkpointing, **SWITCHES[switch]}
     if (switch, checkpointing) == ("find", "reentrant"):

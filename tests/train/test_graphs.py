@@ -30,7 +30,13 @@ def same(found, wanted):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"train.accumulate": 3}, {"model.attention": "dense", "train.accumulate": 2}, {"model.branches": "slc"}],
+    [
+        {"train.accumulate": 3},
+        *(
+            pytest.param(changes, marks=pytest.mark.long)
+            for changes in ({}, {"model.attention": "dense", "train.accumulate": 2}, {"model.branches": "slc"})
+        ),
+    ],
     ids=str,
 )
 def test_one_process(changes):
@@ -41,11 +47,11 @@ def test_one_process(changes):
     "changes",
     [
         {"parallel.mode": "manual", "train.accumulate": 2},
-        {"parallel.mode": "ddp", "train.accumulate": 2},
-        {"parallel.mode": "ddp", "parallel.gradient_as_bucket_view": True},
         {"parallel.mode": "ddp", "parallel.gradient_as_bucket_view": True, "train.accumulate": 2},
-        {"parallel.mode": "ddp", "parallel.static_graph": True},
-        {"parallel.mode": "ddp", "parallel.find_unused_parameters": True},
+        pytest.param({"parallel.mode": "ddp", "train.accumulate": 2}, marks=pytest.mark.long),
+        pytest.param({"parallel.mode": "ddp", "parallel.gradient_as_bucket_view": True}, marks=pytest.mark.long),
+        pytest.param({"parallel.mode": "ddp", "parallel.static_graph": True}, marks=pytest.mark.long),
+        pytest.param({"parallel.mode": "ddp", "parallel.find_unused_parameters": True}, marks=pytest.mark.long),
     ],
     ids=str,
 )

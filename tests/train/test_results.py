@@ -42,10 +42,12 @@ def a_run(tmp_path_factory):
     "changes",
     [
         {"model.decoder": "modern", "model.tied_head": True, "model.phi": "mean"},
-        {"train.precision": "bf16"},
+        pytest.param({"train.precision": "bf16"}, marks=pytest.mark.long),
         {"train.precision": "bf16", "train.precision_mode": "pure"},
         {"model.attention": "dense", "train.compile": "aot_eager"},
-        {"model.attention": "legacy-sequential", "train.seq_len": 40, "model.n_layers": 1},
+        pytest.param(
+            {"model.attention": "legacy-sequential", "train.seq_len": 40, "model.n_layers": 1}, marks=pytest.mark.long
+        ),
         {"train.checkpointing": "selective", "kernels.selected": "gather"},
     ],
     ids=lambda changes: " ".join(map(str, changes.values())),
@@ -58,7 +60,9 @@ def test_the_model_of_a_checkpoint_has_the_loss_that_the_run_had_next(tmp_path, 
     assert losses[3] != pytest.approx(losses[2], rel=1e-4)
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp", "fsdp1", "manual"])
+@pytest.mark.parametrize(
+    "mode", ["fsdp", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("ddp", "fsdp1", "manual"))]
+)
 def test_the_model_of_two_ranks_comes_out_in_one_process(ranks, tmp_path, mode):
     _, losses, _ = ranks.run(run, {**LONG, "train.out_dir": str(tmp_path), "parallel.mode": mode})[0]
     assert loss_of_the_next_step(trained(tmp_path, device="cpu")) == pytest.approx(losses[3], rel=1e-5)

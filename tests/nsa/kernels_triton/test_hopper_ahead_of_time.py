@@ -125,8 +125,9 @@ def compiled_plain(kernel, constants, boxes, element, *, num_warps, num_stages):
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
 
-CHEAP = [*((128, kind, 16, "bf16") for kind in KINDS), (64, hopper.BLOCKS, 6, "bf16")]
+CHEAP = [(128, hopper.WINDOW, 16, "bf16"), (64, hopper.BLOCKS, 6, "bf16")]
 REST = [
+    (128, hopper.BLOCKS, 16, "bf16"), (128, hopper.FORCED, 16, "bf16"),
     (64, hopper.WINDOW, 6, "bf16"), (128, hopper.WINDOW, 4, "fp16"), (128, hopper.BLOCKS, 1, "fp16"),
     (64, hopper.WINDOW, 64, "fp16"), (64, hopper.BLOCKS, 16, "fp16"),
 ]  # fmt: skip

@@ -26,9 +26,9 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [{','.join([f'*{chr(97 + i)}'] * 10)}]\n" for i in range(9)
 )
 HOSTILE = {
-    "aliases of aliases": (f"version: 1\nname: x\n{LAUGHS}", "file.yaml:", "20000 keys and items"),
+    "aliases of aliases": (f"version: 1\nname: x\n{LAUGHS}", "file.yaml:", "5000 keys and items"),
     "alias of itself": ("version: 1\nname: x\naxes: &a {n: *a}\n", "file.yaml:3", "an alias within itself"),
-    "lists in lists": (f"version: 1\naxes: {'[' * 3000}{']' * 3000}", "file.yaml:", "levels deep"),
+    "lists in lists": (f"version: 1\naxes: {'[' * 300}{']' * 300}", "file.yaml:", "levels deep"),
     "maps in maps": (f"version: 1\na: {'{a: ' * 2000}1{'}' * 2000}", "file.yaml:", "levels deep"),
     "a word as integer": ("question: x\naxis: !!int legacy\n", "file.yaml:2", "no whole number"),
     "a word as float": ("question: x\naxis: !!float x\n", "file.yaml:2", "no number"),
@@ -37,7 +37,7 @@ HOSTILE = {
     "digits without end": (f"question: x\n\nseed: {'9' * 5000}\n", "file.yaml:3", "no whole number"),
     "beyond a double": ("question: x\naxis: n_layers\nseed: 99999999999999999999999\n", "file.yaml:3", "beyond"),
     "infinity": ("question: x\naxis: n_layers\neffort: {max_seconds: .inf}\n", "file.yaml:3", "beyond"),
-    "too many keys": ("\n".join(f"k{i}: 1" for i in range(20_001)), "file.yaml:", "20000 keys"),
+    "too many keys": ("\n".join(f"k{i}: 1" for i in range(5_001)), "file.yaml:", "5000 keys"),
     "megabytes": ("#" * (MOST_BYTES + 1), "file.yaml", "more than"),
     "a key that is a list": ("version: 1\n? [a, b]\n: 1\n", "file.yaml:", ""),
     "no YAML": ("a: [", "file.yaml:", ""),
