@@ -445,7 +445,7 @@ class _Relations:
         return apart - {rank}
 
     def _card_rests(self, rank: int) -> bool:
-        """Whether the GPU of a rank does nothing for it: no kernel of its is at work that would carry what others want."""
+        """Whether the GPU of a rank does nothing for it: no kernel of its may carry what others want."""
         pid = self._job.ranks[rank]
         views = self._gpus.of({pid}, since_s=self._job.stand[pid].looks[0].t_s)
         return bool(views) and all(gpu.rests_for_them and gpu.seconds >= SPIN_S for gpu in views)
