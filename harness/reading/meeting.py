@@ -36,6 +36,9 @@ CONNECTS = "makes a communicator"
 """How far a rank is with the communicator of NCCL that the first call of a group makes: the group's first rank puts an
 id into the store, the others wait for that key; all come to the first one's address, and connect."""
 
+EARLY = frozenset({AWAITS_ID, GATHERS})
+"""Of these: while it waits for other ranks to make it with, and has launched nothing of the call."""
+
 PAIRS = frozenset({"send", "isend", "recv", "irecv", "batch_isend_irecv"})
 """Calls that another call completes: two ranks in different ones of these may well meet. ``isend`` and ``irecv`` return
 at once, but for the first between two ranks, in which NCCL waits for the other to make their communicator."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from harness.reading.desync import Divergence, Parting, crossed, of_this_silence, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
-from harness.reading.meeting import AWAITS_ID, GATHERS, MEETINGS, STORE, Meeting, launches_in_vain
+from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
 from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps, wait_of
@@ -466,7 +466,15 @@ class _Relations:
 
     @cached_property
     def _all_spin(self) -> bool:
-        return all(spins(self._job.stand[pid], self._gpus) for pid in self._job.ranks.values())
+        return all(self._spins_there(self._job.stand[pid]) for pid in self._job.ranks.values())
+
+    def _spins_there(self, one: Standing) -> bool:
+        """Whether the GPU of a rank is in a call with others that works on nothing.
+
+        Before its communicator is made it can be in none of that call: a kernel of its own may be what runs.
+        """
+        is_early = one.meeting is not None and one.meeting.stage in EARLY
+        return spins(one, self._gpus) and not (is_early and _in_its_own_kernels(one, self._gpus))
 
     @cached_property
     def _sleep_on_one_machine(self) -> bool:
@@ -517,7 +525,7 @@ def _place(meeting: Meeting | None) -> Meeting | None:
 
 def _is_before(one: Meeting | None, other: Meeting | None) -> bool:
     """Whether one still waits for ranks of a communicator, which whoever waits in an operation on its GPU has made."""
-    return one is not None and other is not None and one.stage in (AWAITS_ID, GATHERS) and other.kind == "gpu"
+    return one is not None and other is not None and one.stage in EARLY and other.kind == "gpu"
 
 
 def _together(one: Meeting | None, other: Meeting | None) -> bool:

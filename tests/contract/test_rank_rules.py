@@ -890,6 +890,7 @@ OF_ANOTHER = GpuProcess(pid=7, ours=False, sm_percent=60)
         ({"utilisation": 0}, Kind.HANG),
         # Its own kernels may come to what the other waits for, though its host waits: a send behind long ones.
         ({"power_w": 560.0}, Kind.UNRESOLVED),
+        ({}, Kind.UNRESOLVED),
         # Others use the card, alone or together with it.
         ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True), OF_ANOTHER)}, Kind.HANG),
         ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True, sm_percent=1), OF_ANOTHER)}, Kind.UNRESOLVED),
