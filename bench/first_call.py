@@ -4,7 +4,9 @@
 
 NCCL makes a group's communicator in its first call, which no flight recorder shows, and a rank that makes one answers
 no recorder. Healthy ones: the card of that rank is still at work on what the other waits for, by products of matrices
-or by a kernel that only counts its clock. Hung ones: one rank alone calls a barrier. Either rank may be the one.
+or by a kernel that counts its clock for ten seconds
+(harness/reading/gpus.py: one that does no more for twelve is called endless). Hung ones: one rank alone calls a
+barrier. Either rank may be the one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ for step in range(8):
             for _ in range(800):
                 work = (work @ work).clamp(-1, 1)
         if how == "counts":
-            torch.cuda._sleep(int(20 * 1.98e9))
+            torch.cuda._sleep(int(10 * 1.98e9))
         if how == "alone":
             dist.barrier()
     if rank == who:

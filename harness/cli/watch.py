@@ -62,9 +62,9 @@ def watch(
     """Say what the running job around PID does, whether it hangs, where, and which rank keeps the others waiting.
 
     PID is any process of the job; it need not have been started by nsa-harness and is not ended or signalled. Takes
-    five to ten seconds, up to twenty on a busy machine. A process that sleeps at every look, even one that often
-    wakes, is stopped five times as a rule to see its native frames: for 0.05 to 0.5 s each, up to 2 s on a busy
-    machine; the answer has the milliseconds. With --slurm an agent is put beside the job's ranks on each node, and
+    five to ten seconds, up to forty on a busy machine. A process that sleeps at every look, even one that often
+    wakes, is stopped five times as a rule to see its native frames: for 0.05 to 0.5 s each, some seconds on a very
+    busy machine; the answer has the milliseconds. With --slurm an agent is put beside the job's ranks on each node, and
     goes when that is over.
     """
     from harness.cli.console import progress

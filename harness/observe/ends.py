@@ -262,6 +262,7 @@ class Ends:
         ours = tuple(sorted(holders & self._parents.keys()))
         others = sorted(holders - self._parents.keys())
         what = f"a lock on a file, held by process {others[0]}" if others and others[0] > 0 else "a lock on a file"
+        what += ", held by this process itself" if ours == (pid,) and not others else ""
         return End("flock", what, ours, outside=bool(others) or not ours)
 
     def _descriptor(self, pid: int, fd: int, call: str) -> End:

@@ -805,7 +805,9 @@ def test_where_one_rank_has_ended_the_others_wait_for_nobody(late):
 def test_send_and_receive_meet_and_two_receivers_do_not():
     sends, receives = Seen(frames=calls("send")), Seen(frames=calls("recv", line=24))
     assert told(classify(certain(sends, receives))) == "UNRESOLVED undecided low"
-    assert classify(certain(receives, receives)).kind is Kind.HANG
+    both_receive = classify(certain(receives, receives))
+    assert told(both_receive).startswith("HANG collective-mismatch")
+    assert "all receive, and none sends" in both_receive.because
 
 
 def test_a_stopped_rank_must_be_seen_stopped_for_five_seconds():

@@ -1200,7 +1200,10 @@ def test_a_worker_without_work_does_not_hide_one_that_somebody_outside_could_let
 
 def test_a_pipe_that_a_dead_child_was_to_fill_says_so():
     orphaned = {"wchan": "anon_pipe_read", "dead_children": 1}
-    assert classify(under_run(orphaned, LONG)).cause == "child-dead"
+    verdict = classify(under_run(orphaned, LONG))
+    assert verdict.cause == "child-dead"
+    assert "a child of" in verdict.because
+    assert "ended before, and what is waited for may have been its to give" in verdict.because
     seen = under_run(orphaned, LONG)
     loading = replace(seen.evidence, heartbeats=marks(phase="data"), heartbeats_total=9)
     assert classify(replace(seen, evidence=loading)).cause == "loader-worker-dead"

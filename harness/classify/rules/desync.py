@@ -325,6 +325,14 @@ def _past_gradients(groups: Sequence[Sequence[RankView]]) -> list[RankView]:
     return [view for view in others if _end_of_same_backward(view, waiters[0]) is not None]
 
 
+_NOBODY = {
+    "send": "all send, and none receives",
+    "isend": "all send, and none receives",
+    "recv": "all receive, and none sends",
+    "irecv": "all receive, and none sends",
+}
+
+
 def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     """Every rank is in the same call, and it does not end: what is left is what connects them, or what it asks."""
     gpus = gpus_of_pids(case.evidence, {view.facts.pid for view in there}, since_s=silence_began_s(case))
@@ -337,6 +345,8 @@ def _together(case: Case, there: Sequence[RankView]) -> Verdict:
     others = _ways(there)
     if not others and _stages(there) == {AWAITS_ID}:
         others = "each waits for another group's, and none makes one"
+    if not others and (meeting := _meetings(there)[0]).name in _NOBODY:
+        others = _NOBODY[meeting.name]
     if others:
         standstill += f"; {others}"
         cause = "collective-mismatch"

@@ -503,9 +503,13 @@ def _case_of(case: Case, one: Standing) -> Case:
     return case
 
 
+_BY_A_DEAD_CHILD = frozenset({"child-dead", "loader-worker-dead"})
+
+
 def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confidence) -> Verdict:
     at_exit = cause == LATE_EXIT
     because = f"{_standstill(case, one)}{_other_threads(one) if at_exit else ''}"
+    because += _dead_of(one) if cause in _BY_A_DEAD_CHILD else ""
     sure = confidence if one.native or one.wait is not None else Confidence.MEDIUM
     return _hang(case, one, cause, because, confidence=sure, phase="exit" if at_exit else None)
 

@@ -417,6 +417,7 @@ def test_a_lock_on_a_file_that_an_ended_process_took_is_held_by_who_has_it_open(
         subprocess.run(["flock", str(file.fileno())], pass_fds=[file.fileno()], check=True)
         end = end_of(other.fileno(), "flock")
     assert (end.call, end.holders, end.outside) == ("flock", (ME,), False)
+    assert "held by this process itself" in str(end)
 
 
 @pytest.mark.parametrize(("kind", "asks"), [("ext4", True), ("fuse.gcsfuse", False), ("nfs4", False)])
