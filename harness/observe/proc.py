@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import signal
+from functools import cache
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
@@ -12,7 +14,7 @@ from harness.observe.ends import End
 from harness.observe.job import read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
-from harness.reading.waits import CPU_LIMIT, LISTENS, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
+from harness.reading.waits import ALARM, CPU_LIMIT, LISTENS, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +42,20 @@ _AT_ANY_END = frozenset(
 """Who handles all of these tidies up at whatever ends it: bash with a trap for EXIT, sort for its files."""
 
 _SHELLS = frozenset({"bash", "dash", "sh", "ksh", "zsh"})
+_INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|php|node|lua|java|busybox|sh$|bash|dash|ksh|zsh)")
+"""Programs that can all set an alarm: what they run does, or does not."""
+
 _WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid"})
 _TRAPS = re.compile(
     r"\btrap\b[^\n]*\b((SIG)?(ALRM|USR1|USR2|HUP|IO|POLL|VTALRM|PROF|RTM\w+)|1|10|12|14|26|27|29|3[4-9])\b"
 )
 _READS_ANOTHER = re.compile(r"^\s*(source|\.)\s", re.MULTILINE)
+
+
+@cache
+def _names_an_alarm(path: str, _: tuple[int, int, int]) -> bool:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as program:  # noqa: PTH123
+        return any(program.find(name) >= 0 for name in (b"\0alarm\0", b"\0setitimer\0"))
 
 
 def _name(number: int) -> str:
@@ -118,6 +129,11 @@ class Proc(Files):
         script = self._script(pid)
         return bool(script) and not _TRAPS.search(script) and not _READS_ANOTHER.search(script)
 
+    def speaks_of_alarms(self, pid: int) -> bool:
+        """Whether it is a shell whose script has a word for an alarm: ``perl -e 'alarm shift; exec @ARGV' 30 make``."""
+        program = self.link(f"{pid}/exe").rpartition("/")[2]
+        return program in _SHELLS and re.search(r"\balarm\b", self._script(pid)) is not None
+
     def _script(self, pid: int) -> str:
         """What a shell runs, by its command line; empty where that cannot be read."""
         words = self.parts(f"{pid}/cmdline")[1:]
@@ -129,11 +145,30 @@ class Proc(Files):
         return ""
 
     def _timers(self, pid: int) -> tuple[str, ...]:
-        """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one."""
+        """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one.
+
+        ``ALARM`` where its program may have set one, which the kernel tells nobody else: without a handler it ends it.
+        """
         limit = re.search(r"^Max cpu time +(\S+)", self.text(f"{pid}/limits") or "", re.MULTILINE)
         is_limited = limit is not None and limit[1] != "unlimited"
         has_a_timer = "notify: signal" in (self.text(f"{pid}/timers") or "")
-        return (*((TIMER,) if has_a_timer else ()), *((CPU_LIMIT,) if is_limited else ()))
+        may_be_armed = not self.children(pid) and self._sets_alarms(pid)
+        names = {TIMER: has_a_timer, CPU_LIMIT: is_limited, ALARM: may_be_armed}
+        return tuple(name for name, applies in names.items() if applies)
+
+    def _sets_alarms(self, pid: int) -> bool:
+        """Whether its program, no interpreter of another, calls what sets an alarm, by the names that it is linked to.
+
+        Only of who has no child: launchers call it, too, and time what they wait for otherwise.
+        """
+        if _INTERPRETERS.match(self.link(f"{pid}/exe").rpartition("/")[2]):
+            return False
+        try:
+            path = f"{self.root}/{pid}/exe"
+            stat = os.stat(path)  # noqa: PTH116 - a link into another root
+            return _names_an_alarm(path, (stat.st_dev, stat.st_ino, stat.st_mtime_ns))
+        except (OSError, ValueError):
+            return False
 
     def peak_rss_bytes(self, pid: int) -> int:
         """The most memory the process ever held (VmHWM); 0 when it is gone."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import ProcessState, SourceFailure, StackSample
     from harness.core.ports import Clock, StackSource
     from harness.observe.census import Census
+    from harness.observe.job import Member
     from harness.observe.proc import Proc
 
 AT_ONCE = 8
@@ -110,6 +111,7 @@ class Sampler:
         self._openings: dict[int, str] = {}
         self._before: dict[int, ProcessState] = {}
         self._with_alarm: set[int] = set()
+        self._speaks_of_alarms: dict[int, bool] = {}
         self._moved_before = False
         self._rest: tuple[float, dict[int, str]] = (started_s, {})
         self._patience_s, self._is_tentative = REST_S, False
@@ -136,12 +138,21 @@ class Sampler:
             )
             if state is None:
                 continue
-            if pid in self._with_alarm:
+            if pid in self._with_alarm or self._is_armed_by_its_shell(pid, members):
                 state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
             self._before[pid] = state
+
+    def _is_armed_by_its_shell(self, pid: int, members: Mapping[int, Member]) -> bool:
+        """Whether the script of the shell that started it speaks of an alarm: one that is set outlives an ``exec``."""
+        parent = members[pid].parent if pid in members else 0
+        if parent not in members:
+            return False
+        if parent not in self._speaks_of_alarms:
+            self._speaks_of_alarms[parent] = self._view.speaks_of_alarms(parent)
+        return self._speaks_of_alarms[parent]
 
     def _mains(self) -> dict[int, int]:
         """The rank of each process that trains."""

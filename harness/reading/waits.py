@@ -300,7 +300,8 @@ CPU_LIMIT = "RLIMIT_CPU"
 """The same: the kernel ends it, or sends SIGXCPU, after so much CPU time."""
 
 ALARM = "alarm"
-"""Stands among a process's signals where its own source sets an alarm, of which the kernel tells nobody else."""
+"""Stands among a process's signals where its own source sets an alarm, or its program may have, of which the kernel
+tells nobody else."""
 
 ONLY_SLEEPS = frozenset({"sleep"})
 """Programs that do nothing when they wake: only who waits for their end may do something then."""

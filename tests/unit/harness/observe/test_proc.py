@@ -140,6 +140,20 @@ def test_a_program_that_handles_whatever_would_end_it_tidies_up_and_is_let_on_by
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
 
 
+@pytest.mark.parametrize(
+    ("program", "words", "speaks"),
+    [
+        ("bash", ["bash", "-c", "perl -e 'alarm shift; exec @ARGV' 30 make"], True),
+        ("bash", ["bash", "-c", "false_alarms=3 make"], False),
+        ("perl", ["perl", "-ealarm 30"], False),  # it has begun another program since, or reads its own
+    ],
+)
+def test_a_shell_whose_script_speaks_of_an_alarm_may_have_started_what_it_ends(root, program, words, speaks):
+    (root / "7/exe").symlink_to(f"/usr/bin/{program}")
+    put(root, "7", cmdline="\0".join([*words, ""]))
+    assert Proc(str(root)).speaks_of_alarms(7) is speaks
+
+
 def test_a_posix_timer_and_a_limit_of_cpu_time_are_named_among_what_may_let_it_go_on(root):
     (root / "7" / "timers").write_text("ID: 0\nsignal: 37/0x1\nnotify: signal/pid.7\nClockID: 1\n")
     (root / "7" / "limits").write_text(
@@ -149,6 +163,26 @@ def test_a_posix_timer_and_a_limit_of_cpu_time_are_named_among_what_may_let_it_g
     (root / "7" / "timers").write_text("ID: 0\nsignal: 0/0x1\nnotify: none/pid.7\nClockID: 1\n")
     (root / "7" / "limits").write_text("Max cpu time              unlimited  unlimited  seconds\n")
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "names", "child", "handles"),
+    [
+        ("train", b"\0alarm\0", "", ("alarm",)),
+        ("train", b"\0setitimer\0", "", ("alarm",)),
+        ("train", b"\0alarmed\0", "", ()),
+        ("python3.11", b"\0alarm\0", "", ()),  # its own source says whether it does
+        ("bash", b"\0alarm\0", "", ()),
+        ("launch", b"\0alarm\0", "99 ", ()),
+    ],
+)
+def test_a_program_that_is_linked_to_what_sets_an_alarm_may_be_ended_by_one(root, program, names, child, handles):
+    """Without a handler nothing else tells: a C test of a deadlock lets its child be ended by ``alarm(24)``."""
+    (root / program).write_bytes(b"\x7fELF\0puts" + names + b"exit\0")
+    (root / "7" / "exe").symlink_to(root / program)
+    if child:
+        put(root, "7/task/7", children=child)
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
 
 
 def test_a_child_that_has_ended_and_was_not_waited_for_is_counted(root):

@@ -1,14 +1,17 @@
 """What the sampler adds to the samples that it keeps."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from fake_clock import FakeClock
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.observe.census import Census
+from harness.observe.job import Member
 from harness.observe.sampler import ANY_ANSWER_S, Native, Sampler
 from harness.observe.stacks.faulthandler import Faulthandler, Inside
+from harness.reading.waits import ALARM
 from scripted_trial import ScriptedHandle, ScriptedView
 from stack_sources import ScriptedSource
 
@@ -51,6 +54,23 @@ def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
         sampler.dump(native)
     names = [[thread.name for thread in sample.threads] for sample in sampler.stacks if sample.native]
     assert names == [["MainThread", "pt_autograd_0"]]
+
+
+class Speaking(ScriptedView):
+    """A shell, 7, whose script speaks of an alarm, and what it started."""
+
+    def speaks_of_alarms(self, pid):
+        return pid == 7
+
+
+def test_what_a_shell_started_whose_script_speaks_of_an_alarm_may_be_ended_by_one(tmp_path):
+    sampler = sampler_of(tmp_path=tmp_path)
+    sampler._view = Speaking()
+    one = Member(pid=7, parent=1, command="", started=1, state="S")
+    members = {7: one, 8: replace(one, pid=8, parent=7), 9: replace(one, pid=9, parent=8)}
+    sampler._census = SimpleNamespace(members=lambda: members, owner=lambda pid, mains: 0)
+    sampler.look()
+    assert {look.pid: ALARM in look.handles for look in sampler.looks} == {7: False, 8: True, 9: False}
 
 
 class Busy(ScriptedView):
