@@ -42,8 +42,10 @@ _AT_ANY_END = frozenset(
 """Who handles all of these tidies up at whatever ends it: bash with a trap for EXIT, sort for its files."""
 
 _SHELLS = frozenset({"bash", "dash", "sh", "ksh", "zsh"})
-_INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|php|node|lua|java|busybox|sh$|bash|dash|ksh|zsh)")
+_INTERPRETERS = re.compile(r"pypy|perl|ruby|php|node|lua|java|busybox")
 """Programs that can all set an alarm: what they run does, or does not."""
+
+_ALARM = re.compile(r"\b(alarm|setitimer)\b")
 
 _WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid"})
 _TRAPS = re.compile(
@@ -132,13 +134,13 @@ class Proc(Files):
     def speaks_of_alarms(self, pid: int) -> bool:
         """Whether it is a shell whose script has a word for an alarm: ``perl -e 'alarm shift; exec @ARGV' 30 make``."""
         program = self.link(f"{pid}/exe").rpartition("/")[2]
-        return program in _SHELLS and re.search(r"\balarm\b", self._script(pid)) is not None
+        return program in _SHELLS and _ALARM.search(self._script(pid)) is not None
 
     def _script(self, pid: int) -> str:
-        """What a shell runs, by its command line; empty where that cannot be read."""
+        """What a shell or perl runs, by its command line; empty where that cannot be read."""
         words = self.parts(f"{pid}/cmdline")[1:]
         for place, word in enumerate(words):
-            if word.startswith("-") and word.endswith("c"):
+            if word.startswith("-") and word.endswith(("c", "e")):
                 return next(iter(words[place + 1 :]), "")
             if not word.startswith("-"):
                 return self.text(f"{pid}/cwd/{word}" if not word.startswith("/") else f"{pid}/root{word}") or ""
@@ -157,12 +159,15 @@ class Proc(Files):
         return tuple(name for name, applies in names.items() if applies)
 
     def _sets_alarms(self, pid: int) -> bool:
-        """Whether its program, no interpreter of another, calls what sets an alarm, by the names that it is linked to.
+        """Whether its program calls what sets an alarm: by the names that it is linked to, or by its script.
 
         Only of who has no child: launchers call it, too, and time what they wait for otherwise.
         """
-        if _INTERPRETERS.match(self.link(f"{pid}/exe").rpartition("/")[2]):
-            return False
+        program = self.link(f"{pid}/exe").rpartition("/")[2]
+        if program.startswith("python") or program in _SHELLS:
+            return False  # the former's sources are read where stacks name them, the latter cannot
+        if _INTERPRETERS.match(program):
+            return _ALARM.search(self._script(pid)) is not None
         try:
             path = f"{self.root}/{pid}/exe"
             stat = os.stat(path)  # noqa: PTH116 - a link into another root

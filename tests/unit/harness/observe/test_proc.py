@@ -174,12 +174,15 @@ def test_a_posix_timer_and_a_limit_of_cpu_time_are_named_among_what_may_let_it_g
         ("python3.11", b"\0alarm\0", "", ()),  # its own source says whether it does
         ("bash", b"\0alarm\0", "", ()),
         ("launch", b"\0alarm\0", "99 ", ()),
+        ("perl", b"\0alarm\0", "", ()),
+        ("perl-with-alarm", b"", "", ("alarm",)),
     ],
 )
 def test_a_program_that_is_linked_to_what_sets_an_alarm_may_be_ended_by_one(root, program, names, child, handles):
     """Without a handler nothing else tells: a C test of a deadlock lets its child be ended by ``alarm(24)``."""
     (root / program).write_bytes(b"\x7fELF\0puts" + names + b"exit\0")
     (root / "7" / "exe").symlink_to(root / program)
+    put(root, "7", cmdline="\0".join([program, "-e", "alarm 30" if program == "perl-with-alarm" else "sleep 30", ""]))
     if child:
         put(root, "7/task/7", children=child)
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
