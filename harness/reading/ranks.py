@@ -394,6 +394,8 @@ class _Relations:
         others = len(job.ranks) > 1
         missing = self._apart(rank, meeting, elsewhere) | job.elsewhere | job.ended_ranks
         chances = self._until_they_come(missing)
+        if meeting.kind == "pair" and len(missing) > 1:
+            chances = tuple(map(_of_one_other, chances))
         if meeting.name == STORE:
             chances += self._by_the_store(self._job.stand[self._job.ranks[rank]])
         if meeting.kind != "gpu":
@@ -484,6 +486,13 @@ class _Relations:
         """
         here = [self._job.stand[pid] for pid in self._job.ranks.values()]
         return len(here) == self._world and len(self._nodes) < 2 and all(map(_sleeps_alone, here))
+
+
+def _of_one_other(chance: Chance) -> Chance:
+    """The same of a call for one other rank, of which nobody knows the number."""
+    if chance.ender is not Ender.MACHINE:
+        return chance
+    return replace(chance, how="waits for one other rank, and not all are here")
 
 
 def _gives_up(facts: RankFacts) -> tuple[Chance, ...]:
