@@ -48,6 +48,7 @@ Exit codes:
 ANNOTATE = """\b
 Examples:
   nsa-harness ci annotate            of the last run
+  nsa-harness ci annotate --all      of every run
 \b
 Exit codes:
   0    printed, if there was anything to say
@@ -106,15 +107,24 @@ def init(files: tuple[Path, ...], *, install: str, python: str, max_jobs: int, s
 @ci.command(epilog=ANNOTATE, short_help="Print a run's failures as annotations of a GitHub step.")
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete.runs)
 @RUNS
+@click.option("--all", "is_of_all", is_flag=True, help="Of every run.")
 @click.pass_context
-def annotate(ctx: click.Context, *, run: str | None, runs: str | None) -> None:
+def annotate(ctx: click.Context, *, run: str | None, runs: str | None, is_of_all: bool) -> None:
     """Print each failed cell, value or program of RUN (the last one by default) as an annotation."""
+    from harness.cli.report import of_all
     from harness.report.write import form
     from harness.settings import Settings
     from harness.store.run_store import find_run, read_run
 
-    directory = find_run(Settings.read(runs=runs).runs, run)
-    lines = list(annotations_of(form(read_run(directory), directory, "junit")))
+    where = Settings.read(runs=runs).runs
+    if is_of_all:
+        if run:
+            raise click.UsageError("--all takes no RUN")
+        text = of_all(where, "junit")
+    else:
+        directory = find_run(where, run)
+        text = form(read_run(directory), directory, "junit")
+    lines = list(annotations_of(text))
     for line in lines[:MOST_ANNOTATIONS]:
         click.echo(line)
     if len(lines) > MOST_ANNOTATIONS:

@@ -180,7 +180,10 @@ def _shard_job(path: str, matrix: Matrix, gpus: int, n_cells: int, shard: str, r
 def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str, Any]:
     """The same jobs as a child pipeline of GitLab's (JSON is YAML), with one that merges them at its end."""
     artifacts = {"when": "always", "paths": ["runs/", "nsa-harness.xml"], "reports": {"junit": "nsa-harness.xml"}}
-    after = ["nsa-harness report --format junit --output nsa-harness.xml", "nsa-harness report --format short"]
+    after = [
+        "nsa-harness report --all --format junit --output nsa-harness.xml",
+        "nsa-harness report --all --format short",
+    ]
     common = {"image": image, "before_script": [install], "after_script": after, "artifacts": artifacts}
     pipeline: dict[str, Any] = {"stages": ["trials", "merge"]}
     for row in rows:

@@ -30,6 +30,7 @@ Examples:
   nsa-harness report runs/20261121-130501-n_layers --format md
   nsa-harness report --format github >> "$GITHUB_STEP_SUMMARY"
   nsa-harness report --format junit --output results.xml
+  nsa-harness report --all --format github     of every run, for a CI
   nsa-harness report --viewer --open   a page to look into it: filter, sort,
                                        every trial's time, stacks by rank
   nsa-harness report AFTER --compare BEFORE
@@ -56,6 +57,9 @@ Exit codes:
 TO_LOOK_INTO = frozenset({"viewer", "perfetto", "speedscope"})
 """Forms that no figure is drawn for, and no report written."""
 
+OF_ALL = frozenset({"github", "short", "junit"})
+"""What continuous integrations show, of as many runs as a job has made."""
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -80,6 +84,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--lint", "linted", type=FILE, multiple=True, help="Check the words of a text; may be repeated.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of --format json.")
 @click.option("--hide", multiple=True, metavar="TEXT", help="Hide this name or path too; may be repeated.")
+@click.option("--all", "of_all", is_flag=True, help="Of every run: with --format github, short or junit.")
 @click.option("--list", "listed", is_flag=True, help="List the runs, newest first.")
 @click.option("--viewer", is_flag=True, help="Write viewer.html beside the report: a page to look into the run with.")
 @click.option("--index", "indexed", is_flag=True, help="Write index.html: every run in a folder (RUN, or the runs).")
@@ -120,6 +125,11 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
         from harness.cli.front import list_runs
 
         ctx.exit(list_runs(where))
+    if options["of_all"]:
+        if run or options["form"] not in OF_ALL:
+            raise click.UsageError("--all takes no RUN, and goes with --format github, short or junit")
+        _deliver(of_all(where, options["form"], hide=_hidden(options["hide"])), None, options)
+        return
     if options["indexed"]:
         _index(Path(run) if run else where, options)
         return
@@ -221,6 +231,24 @@ def _look_into(where: Path, name: str | None, options: Mapping[str, Any]) -> Non
     else:
         text = form(read_run(directory), directory, chosen, hide=hide)
     _deliver(text, beside, options)
+
+
+def of_all(where: Path, name: str, *, hide: tuple[str, ...] | None = None) -> str:
+    """One of the forms ``OF_ALL`` of every run in ``where``, the oldest first.
+
+    Raises:
+        NoRunError: there is none.
+    """
+    from harness.core.errors import NoRunError
+    from harness.report.render import junit, markdown
+    from harness.report.write import form
+    from harness.store.run_store import read_run
+    from harness.store.shelf import folders
+
+    texts = [form(read_run(directory), directory, name, hide=hide) for directory in folders(where)]
+    if not texts:
+        raise NoRunError(f"no runs in {where}")
+    return junit.joined(texts) if name == "junit" else markdown.joined(texts)
 
 
 def _index(folder: Path, options: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
@@ -182,6 +183,30 @@ def test_every_line_of_the_written_workflow_runs_in_a_fresh_clone(project, empty
     assert "CRASH" in summary
     assert "::error title=n=2" in runner.said
     assert "<failure" in (tmp_path / "clone" / "nsa-harness.xml").read_text()
+
+
+def test_what_a_job_shows_is_of_every_run_that_it_has_made(project):
+    """A merge makes a run for each matrix file: a red one before a green one must not be lost."""
+    (project / "green.yaml").write_text(MATRIX.replace("name: two", "name: green").replace("[1, 2]", "[1]"))
+    assert nsa_harness("matrix", "run", "two.yaml").exit_code == 1
+    assert nsa_harness("matrix", "run", "green.yaml").exit_code == 0
+
+    junit = nsa_harness("report", "--all", "--format", "junit").stdout
+    suites = ET.fromstring(junit).findall("testsuite")
+    assert [(suite.get("tests"), suite.get("failures")) for suite in suites] == [("2", "1"), ("1", "0")]
+    for form in ("short", "github"):
+        text = nsa_harness("report", "--all", "--format", form).stdout
+        assert text.index("❌") < text.index("✅")
+    assert "::error title=n=2" in nsa_harness("ci", "annotate", "--all").stdout
+    assert "::error" not in nsa_harness("ci", "annotate").stdout
+    for words in (
+        ("report", "--all"),
+        ("report", "latest", "--all", "--format", "junit"),
+        ("ci", "annotate", "x", "--all"),
+    ):
+        assert nsa_harness(*words).exit_code == 2
+    with_none = nsa_harness("report", "--all", "--format", "junit", "--runs", "nowhere")
+    assert with_none.exit_code == 6 or "no runs" in with_none.stderr
 
 
 def test_a_failure_becomes_an_annotation_that_github_reads():

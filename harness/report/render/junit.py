@@ -52,6 +52,14 @@ class TestCase:
         return f"{each_verdict(self.wrong)}{often}"
 
 
+def joined(texts: Sequence[str]) -> str:
+    """The suites of several reports as one file."""
+    root = ET.Element("testsuites")
+    for text in texts:
+        root.extend(ET.fromstring(text))
+    return _written(root)
+
+
 def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """One suite. A failing value is a failure, one that could not be judged an error, one not tried is skipped.
 
@@ -75,6 +83,10 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     suite.set("time", f"{sum(one.seconds for one in cases):.3f}")
     root = ET.Element("testsuites")
     root.append(suite)
+    return _written(root)
+
+
+def _written(root: ET.Element) -> str:
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

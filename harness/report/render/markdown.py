@@ -10,7 +10,7 @@ from harness.report.summary import job_line, with_command
 from harness.report.text import code, command, details, fence, listed, md
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from harness.report.build import Report
 
@@ -54,6 +54,20 @@ def short(report: Report, *, hide: Callable[[str], str] = str) -> str:
     own = own_command.markdown(report.findings)
     lines += ["", own] if own else []
     return hide("\n".join(lines)) + "\n"
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Several of these in at most ``MOST_BYTES``: as many as there is room for, from the first; the rest is counted."""
+    room, parts = MOST_BYTES - RESERVE_BYTES, list[str]()
+    for text in texts:
+        room -= len(text.encode()) + 1
+        if room < 0:
+            break
+        parts.append(text)
+    left_out = len(texts) - len(parts)
+    if left_out:
+        parts.append(f"Left out to stay within GitHub's limit: {left_out} of {len(texts)} reports.\n")
+    return "\n".join(parts)
 
 
 def step_summary(report: Report, *, hide: Callable[[str], str] = str) -> str:
