@@ -605,7 +605,7 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
 
 
 def _by_alarms(last: ProcessState) -> Iterable[Chance]:
-    for name in (ALARMS - COUNT_CPU).intersection(last.handles):
+    for name in sorted((ALARMS - COUNT_CPU).intersection(last.handles)):
         yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
 
 

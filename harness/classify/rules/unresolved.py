@@ -443,6 +443,8 @@ def _does(one: Standing | None) -> str:
     where = f" in {spell(telling)}" if telling is not None else ""
     if one is not None and _is_stopped(one):
         return f"is stopped (state T){where}"
+    if one is not None and one.looks and one.looks[-1].state == "t":
+        return f"is held by a debugger or another tracer (state t){where}"
     if one is not None and len(one.looks) == 1:
         return f"was there at one look only{where}"
     if one is None or one.motion is None:

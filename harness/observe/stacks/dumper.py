@@ -233,7 +233,7 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
         os.setpriority(os.PRIO_PROCESS, dumper.pid, NICE)
     with _Stopwatch(pid, proc) as stopwatch:
         answer, waited_s = _answer(dumper, proc=proc, limit_s=limit_s)
-    stopped_s = stopwatch.seconds
+    stopped_s = stopwatch.seconds if before[0] != "t" else 0.0  # whose tracer had it before, had it all the time
     if answer is None:
         failure = _end(dumper, pid=pid, before=before, proc=proc, waited_s=waited_s)
         return Dump(failure=failure, stopped_s=stopped_s)

@@ -57,6 +57,9 @@ def _rows(thread: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield frame
 
 
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
 def _pyspy_thread(thread: dict[str, Any]) -> ThreadStack:
     return ThreadStack(
         tid=int(thread["os_thread_id"] or thread["thread_id"]),
@@ -72,7 +75,8 @@ def _pyspy_frame(frame: dict[str, Any]) -> Frame:
         function=str(frame["name"]),
         file=str(frame["filename"]),
         line=int(frame["line"]),
-        native=frame["module"] is not None,  # only native frames name the shared library that they come from
+        # Only native frames name their library; one that py-spy cannot open, in a chroot, leaves a bare address.
+        native=frame["module"] is not None or _ADDRESS.fullmatch(str(frame["name"])) is not None,
     )
 
 

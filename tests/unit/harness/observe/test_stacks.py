@@ -81,6 +81,13 @@ def test_pyspy_frames_are_native_when_they_name_a_library():
     assert (only.tid, only.name, only.active, only.owns_gil) == (7, "", True, False)
 
 
+def test_a_frame_of_a_library_that_cannot_be_opened_is_no_line_of_the_program():
+    """In a chroot py-spy finds no symbols and names no library: ``0x7f6d524e9f16`` was told as the line of a hang."""
+    bare = frame("0x7f6d524e9f16", filename="?", line=0)
+    (only,) = parse_pyspy(json.dumps([thread(bare, frame("f"))]))
+    assert [frame.native for frame in only.frames] == [True, False]
+
+
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", "[7]", '[{"os_thread_id": 7}]'])
 def test_other_output_of_pyspy_is_refused(text):
     with pytest.raises(ValueError, match=r".+"):
