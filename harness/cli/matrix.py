@@ -99,7 +99,7 @@ def lint(ctx: click.Context, files: tuple[Path, ...]) -> None:
     from harness.spec.matrix import load_matrix
     from harness.spec.matrix_lint import lint as lint_file
 
-    today = dt.datetime.now(tz=dt.UTC).date()
+    today = _today()
     remarks: list[Lint] = []
     for path in files:
         remarks += lint_file(load_matrix(path), today=today)
@@ -186,12 +186,18 @@ def _axis(factor: Factor) -> dict[str, Any]:
     }
 
 
+def _today() -> dt.date:
+    return dt.datetime.now(tz=dt.UTC).date()
+
+
 def _constraint(rule: Rule) -> dict[str, Any]:
     return {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
 
 
 def _cell(matrix: Matrix, cell: Any) -> dict[str, Any]:
-    expected, limits = matrix.expected(cell), matrix.limits_at(cell)
+    from harness.search.tables import in_force
+
+    expected, limits = in_force(matrix, cell, today=_today()), matrix.limits_at(cell)
     return {
         "id": matrix.space.name_of(cell),
         "expected": None if expected is None else expected.kind.value,

@@ -137,6 +137,16 @@ def test_the_text_names_what_is_expected_and_what_is_left_out():
     assert "search why-ready-twice (minimise): about" in result.output
 
 
+@pytest.mark.parametrize(("until", "shown"), [("2100-01-01", "expected CRASH"), ("2020-01-01", "")])
+def test_an_expectation_that_holds_no_longer_is_not_shown(until, shown, tmp_path):
+    file = tmp_path / "m.yaml"
+    expect = f"expect:\n  - {{when: {{n: 2}}, verdict: crash, until: {until}}}\n"
+    axes = "axes:\n  n: {type: ordered, values: [1, 2], apply: {env: N}}\nstrategy: full\n"
+    file.write_text(f"version: 1\nname: m\n{axes}{expect}budget: {{wall: 1m}}\n")
+    (line,) = [line for line in run("show", str(file)).output.splitlines() if line.strip().startswith("n=2")]
+    assert line.strip().removeprefix("n=2").strip() == shown
+
+
 def test_a_bisection_along_words_is_planned_in_the_order_in_which_they_stand(tmp_path):
     file = tmp_path / "m.yaml"
     axes = "axes:\n  mode: {type: categorical, values: [x, y, z], apply: {env: MODE}}\n"
