@@ -10,7 +10,6 @@ from harness.core.errors import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from importlib.metadata import EntryPoints
 
 
 class Registry:
@@ -55,7 +54,7 @@ class Registry:
 
 
 @cache
-def _of_all_distributions() -> EntryPoints:
+def _of_all_distributions() -> Any:  # its type has another name in every Python
     """What is installed here adds: 20 ms, once for all tables."""
     from importlib.metadata import entry_points
 

@@ -58,7 +58,7 @@ def gather(
         kernels=answers.kernels,
         config_seen=answers.config_seen,
         config_differences=answers.config_differences,
-        result=_first_result(facts) if several else _alone(alone, words),
+        result=_first_result(facts) if several else _alone(alone, words, goes_on=run.exit is None),
         gpus=devices.gpus,
         collectives=devices.collectives,
         ras=devices.ras,
@@ -89,12 +89,17 @@ def _own(result: WorkerResult | None, run: Runner) -> WorkerResult | None:
     return None if result.begun_by_python or result.bare == "BrokenPipeError" else result
 
 
-def _alone(result: WorkerResult | None, words: Mapping[int, WorkerResult | None]) -> WorkerResult | None:
-    """What a program of one process has said: what it said before we ended it, where we did."""
-    if not words:
-        return result
-    before = next(iter(words.values()))
-    return None if before is None else replace(before, id="result")
+def _alone(
+    result: WorkerResult | None, words: Mapping[int, WorkerResult | None], *, goes_on: bool
+) -> WorkerResult | None:
+    """What a program of one process has said: what it said before we ended it, where we did.
+
+    Where it ``goes_on`` it has not ended of an exception in a process that Python of its own began.
+    """
+    word = next(iter(words.values())) if words else result
+    if word is None or (goes_on and word.begun_by_python):
+        return None
+    return replace(word, id="result")
 
 
 def word_of(rank: int, *, trial_dir: Path) -> WorkerResult | None:

@@ -100,6 +100,18 @@ def test_an_exception_counts_where_a_shell_hides_it_and_not_where_the_shell_deal
     assert done.stdout.startswith(verdict)
 
 
+def test_a_program_that_goes_on_without_what_a_child_could_not_do_is_not_a_crash_when_its_time_is_up(place):
+    """A probe that failed at import, and was expected to, at the beginning of a run that is merely long."""
+    (place / "long.py").write_text(
+        "import subprocess, sys, time\n"
+        "subprocess.run([sys.executable, '-c', 'import no_such_tracker'], stderr=subprocess.DEVNULL)\n"
+        "for step in range(1000):\n    time.sleep(0.1)\n    print('step', step, flush=True)\n"
+    )
+    done = run("long.py", options=("--limit", "3s"))
+    assert "CRASH" not in done.output
+    assert "SLOW" in done.output
+
+
 def test_a_death_by_a_signal_that_python_ignores_is_one(place):
     argv = ["run", "--", "sh", "-c", "kill -XFSZ $$"]
     done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
