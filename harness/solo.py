@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from harness.attempts import Attempts, Interrupted
-from harness.core.campaign import CampaignAnswer, CampaignSpec, Task
+from harness.core.campaign import FOREIGN, CampaignAnswer, CampaignSpec, Task
 from harness.core.matrix import Matrix
 from harness.core.point import Point
 from harness.core.space import Space
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WHOLE = Space(factors=())
 """The space of a program that is run as it is: one cell."""
 
-TARGET, FOREIGN = "command", "foreign"
+TARGET = "command"
 
 STALL_S = 120.0
 """Longest silence of a program of which nothing is known; a standstill is told within seconds all the same."""

@@ -19,6 +19,9 @@ from harness.core.verdict import Answer, Kind
 
 NO_SETTINGS = Point()
 
+FOREIGN = "foreign"
+"""Target of a question about something that somebody else started: only its words say what that is."""
+
 
 class Task(StrEnum):
     """What is done with a matrix."""

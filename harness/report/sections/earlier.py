@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from harness.core.boundary import Finding
+from harness.core.campaign import FOREIGN
 from harness.core.codec import to_json
 from harness.core.ports import Block
 from harness.report.facts import object_at
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 MOST = 12
 
 HOW = frozenset({"question", "effort", "executor", "seed", "controls", "reuse", "file", "passes", "explain"})
-"""Parts that say how hard a question is tried, by what, and what it is called: two that differ in them ask alike."""
+"""Parts that say how hard a question is tried, by what, and what it is called: two that differ in them ask alike.
+
+What a question is called counts where nothing else says what it asks about: of something that others started.
+"""
 
 DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO_FAILURE.value})
 """Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
@@ -79,7 +83,8 @@ def claims_of(findings: Findings) -> dict[str, Any]:
         taken_from |= {record.run} if record.run else set()
     answer = headline(findings)
     counts = verdicts(every)
-    question = {name: value for name, value in to_json(run.spec).items() if name not in HOW}
+    aside = HOW - {"question"} if run.spec.matrix.target == FOREIGN else HOW
+    question = {name: value for name, value in to_json(run.spec).items() if name not in aside}
     return {
         "schema": 2,
         "id": run.id,

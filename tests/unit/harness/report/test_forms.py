@@ -347,6 +347,21 @@ def test_a_report_of_another_limit_or_setting_neither_agrees_nor_contradicts(mak
     assert "No failing value of n_layers" in row
 
 
+def test_a_report_on_another_test_is_about_another_question(make_run, parts):
+    def watched(test):
+        canned = parts["empty"]()
+        canned.spec = foreign_question(name="pytest", question=f"Does the test {test} hang?")
+        canned.boundary = None
+        return make_run(canned)
+
+    first, first_dir = watched("test_a.py::test_lock")
+    layout.report(first_dir, "claims.json").write_text(json.dumps(claims_of(Findings(run=first))))
+
+    assert earlier_of(*watched("test_a.py::test_setup")) == []
+    (row,) = earlier_of(*watched("test_a.py::test_lock"))
+    assert row.endswith("| the same question |")
+
+
 def test_a_report_is_not_compared_with_itself_its_copy_or_a_later_one(make_run):
     run, run_dir = make_run("threshold")
     for name, changes in (("copy", {}), ("later", {"id": "other", "started_at": "2027-01-01T00:00:00Z"})):
