@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.attempts import Attempts, Interrupted
 from harness.classify.named import matches
 from harness.conduct import Parts
-from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task
+from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task, programs_by_cell
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
 from harness.core.record import BUDGET_USED_UP
@@ -157,12 +157,19 @@ class Campaign:
         answers = {fact.cell: fact for fact in self.store.facts() if isinstance(fact, Override)}
         records = self._counted_records()
         counted = tuple(record for record in records if not record.trial.is_control)
-        facts = Facts(records=counted, names=self.names, ran=self.ran, predicted_s=self.predicted_s, overrides=answers)
+        facts = Facts(
+            records=counted,
+            names=self.names,
+            ran=self.ran,
+            predicted_s=self.predicted_s,
+            overrides=answers,
+            programs=programs_by_cell(self.store.identity.programs),
+        )
         space = self.matrix.space
         answer = CampaignAnswer(
             cells=cell_results(self.matrix, self.spec.cells, facts, today=self.today),
             failures=failure_tables(space, facts),
-            fits=axis_fits(space, counted),
+            fits=axis_fits(space, facts),
             gpu_seconds=self._gpu_seconds(),
         )
         answer = self.search.conclude(answer)

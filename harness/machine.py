@@ -58,19 +58,33 @@ def code_fingerprint() -> str:
     return f"{text} ({commit})" if commit else text
 
 
+def program_commit() -> str:
+    """The commit of the present folder, where a user's program is; of changed files a hash too. Empty without one."""
+    folder = Path.cwd()
+    try:
+        head, changes = _git(folder, "rev-parse", "--short=12", "HEAD"), _git(folder, "diff", "--no-ext-diff", "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    if not changes:
+        return head
+    return f"{head} with uncommitted changes ({hashlib.sha256(changes.encode()).hexdigest()[:8]})"
+
+
 def _commit(checkout: Path) -> str | None:
     if not (checkout / ".git").exists():
         return None
-
-    def git(*argv: str) -> str:
-        command = ["git", "-C", str(checkout), *argv]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-
     try:
-        head, dirty = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "--", "nsa", "harness")
+        head = _git(checkout, "rev-parse", "--short=12", "HEAD")
+        dirty = _git(checkout, "status", "--porcelain", "--", "nsa", "harness")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{head} with uncommitted changes" if dirty else head
+
+
+def _git(folder: Path, *argv: str) -> str:
+    command = ["git", "-C", str(folder), *argv]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=5, check=True)
+    return done.stdout.strip()
 
 
 def _cpu_name() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.campaign import Campaign
-from harness.core.campaign import LostShard, Override, Task
+from harness.core.campaign import LostShard, Override, ShardProgram, Task
 from harness.core.errors import NoRunError, SpecError
 from harness.search.cells import planned_cells
 from harness.spec.cells import chosen_cells, parse_shard, shard_of
@@ -112,6 +112,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         asked.update(part.cells)
     cells = _in_order(first.question, asked)
     records = _in_one_row(shards, cells)
+    programs = _programs(shards)
     whole = first.identity.invocation
     if whole is not None:  # the command of a shard, without what made it one
         whole = whole.without("--shard").without("--gpus").without("--runs")
@@ -122,6 +123,8 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
         code=first.identity.code,
         argv=first.identity.argv,
         invocation=whole,
+        program=first.identity.program if not programs else "",
+        programs=programs,
         clock=clock,
     ) as store:
         for shard, record in records:
@@ -204,6 +207,22 @@ def lost_shards(shards: Sequence[History]) -> tuple[LostShard, ...]:
     asked = _asked(shards)
     unasked = (replace(part, cells=tuple(cell for cell in part.cells if cell not in asked)) for part in lost)
     return tuple(part for part in unasked if part.cells)
+
+
+def _programs(shards: Sequence[History]) -> tuple[ShardProgram, ...]:
+    """What each shard ran, where they did not all run the same: the commit of a program, of our trainer its code."""
+    programs: list[ShardProgram] = []
+    for shard in shards:
+        identity = shard.identity
+        number = _shard_of(shard)
+        own = ShardProgram(
+            name=f"shard {number}" if number else identity.id,
+            program=identity.program if shard.question.matrix.target != "nsa" else identity.code.partition(" (")[0],
+            cells=tuple(dict.fromkeys(record.trial.point for record in shard.records())),
+            invocation=identity.invocation,
+        )
+        programs += identity.programs or (own,)
+    return tuple(programs) if len({one.program for one in programs}) > 1 else ()
 
 
 def _asked(shards: Sequence[History]) -> set[Point]:

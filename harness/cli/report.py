@@ -99,7 +99,8 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
 
     A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
     merge makes one new run of the runs of a matrix's shards (matrix run --shard), which it finds at or below each RUN;
-    runs that it made there before are left out. Its report is what it would have been if nobody had cut the matrix.
+    runs that it made there before are left out. Its report is what it would have been if nobody had cut the matrix. Of
+    shards that ran different commits of the program it names each, and compares no cells across them.
 
     --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
     bundles, or of folders with bundles in them.
@@ -327,6 +328,7 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     from harness.clock import WallClock
     from harness.merge import merge, shards_at
     from harness.report.findings import Findings
+    from harness.report.words import several_programs
     from harness.report.write import summary_text, write
 
     if not names:
@@ -341,6 +343,8 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
         findings = Findings(run=run)
         for shard in findings.lost:
             click.echo(f"{shard.name} is missing", err=True)
+        if mixed := several_programs(findings):
+            click.echo(mixed, err=True)
         codes += [of_search(findings), *([ExitCode.INFRA] if findings.lost else [])]
     return max(codes)
 

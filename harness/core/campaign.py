@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from harness.core.boundary import Boundary, Claim, ScalingFit
 from harness.core.cause import AxisVerdict, Cause, CellCount, Explored, Interaction, Minimised
@@ -16,6 +17,9 @@ from harness.core.spec import Allowance, Effort, Limits
 from harness.core.success import PASSES, Success
 from harness.core.trial import ATTENTION, DENSE, NO_FAULT, Fault
 from harness.core.verdict import Answer, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NO_SETTINGS = Point()
 
@@ -39,6 +43,26 @@ class LostShard:
     name: str
     cells: tuple[Point, ...]
     invocation: Invocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardProgram:
+    """What a shard ran: its name, its program's commit (empty where not recorded), its cells, and its command."""
+
+    name: str
+    program: str
+    cells: tuple[Point, ...]
+    invocation: Invocation | None
+
+
+def programs_by_cell(programs: Iterable[ShardProgram]) -> dict[Point, str]:
+    """What each cell ran; all of it where several shards ran the cell."""
+    ran: dict[Point, str] = {}
+    for shard in programs:
+        for cell in shard.cells:
+            others = ran.get(cell, shard.program)
+            ran[cell] = others if shard.program in others.split(", ") else f"{others}, {shard.program}"
+    return ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +125,12 @@ class CampaignSpec:
         is_elsewhere = bundle.commit is not None or bundle.python is not None
         has_dense = self.line.path == ATTENTION or dict(bundle.config).get(ATTENTION) == DENSE
         return "" if is_elsewhere or has_dense else DENSE
+
+    @property
+    def runs_present_program(self) -> bool:
+        """Whether what is run is a program of the user's as it is, not our trainer, nor one taken from a commit."""
+        bundles = (self.matrix.base, *self.matrix.space.bundles)
+        return bool(self.matrix.command) and not any(bundle.commit for bundle in bundles)
 
     def within(self, allowance: Allowance) -> CampaignSpec:
         """The same question, which may spend ``allowance``."""

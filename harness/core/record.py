@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.core.boundary import Boundary
-from harness.core.campaign import CampaignAnswer, CampaignSpec
+from harness.core.campaign import CampaignAnswer, CampaignSpec, ShardProgram
 from harness.core.evidence import Measurement
 from harness.core.invocation import Invocation
 from harness.core.outcome import Outcome, StopReason
@@ -72,7 +72,8 @@ class Run:
     """All that a report may use. ``answer`` is None when nothing was concluded (``ended`` says why).
 
     ``records`` are all trials that count: those of this run first, then those taken over from earlier ones.
-    ``invocation`` is ``argv`` as its parts; None for a run of an older version.
+    ``invocation`` is ``argv`` as its parts; None for a run of an older version. ``program`` is the commit of the
+    program when it was begun, where that was recorded; ``programs`` what each shard ran, where a merge has several.
     """
 
     id: str
@@ -88,6 +89,8 @@ class Run:
     seconds: float = 0.0
     directory: str = ""
     notes: tuple[str, ...] = ()
+    program: str = ""
+    programs: tuple[ShardProgram, ...] = ()
 
     @property
     def is_whole(self) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.boundary import Finding
-from harness.core.campaign import CampaignAnswer, CellStatus, Task
+from harness.core.campaign import CampaignAnswer, CellStatus, Task, programs_by_cell
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.facts import evidence_parts, object_at
@@ -314,7 +314,8 @@ class Findings:
     @cached_property
     def pairs(self) -> tuple[Pairs, ...]:
         """For every axis the pairs of cells that differ in nothing else: see :func:`pairs_of`."""
-        return pairs_of(self.by_cell, axes=self.run.spec.matrix.space.names)
+        programs = programs_by_cell(self.run.programs)
+        return pairs_of(self.by_cell, axes=self.run.spec.matrix.space.names, programs=programs)
 
 
 def cells_of(trials: Iterable[Numbered]) -> list[Point]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from harness.report.next_step import NextStep
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
 from harness.report.watched import step as step_of_watched
-from harness.report.words import at, beyond, per_step
+from harness.report.words import at, beyond, per_step, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -52,6 +53,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         return _of_watched(findings, place)
     subject = _unforeseen_subject(findings)
     steps = [
+        *_run_alike(findings),
         _put_right(findings),
         None if subject is None else give_input(subject),
         _other_corner(findings),
@@ -71,6 +73,19 @@ def _run_lost(findings: Findings) -> list[NextStep]:
     """To run what shards that left no run should have run."""
     text = "Run {}, which left no run; then merge again, with its run among the others."
     return [NextStep(text=text.format(shard.name), command=shard.invocation.argv) for shard in findings.lost]
+
+
+def _run_alike(findings: Findings) -> list[NextStep]:
+    """To run again, at the commit that most shards ran, what ran another one."""
+    if not findings.run.programs:
+        return []
+    ((usual, _),) = Counter(shard.program for shard in findings.run.programs if shard.program).most_common(1)
+    steps: list[NextStep] = []
+    for shard in findings.run.programs:
+        if shard.program != usual:
+            text = f"Run {shard.name} at {program_of(usual)}, then merge again: cells can be compared then."
+            steps.append(NextStep(text=text, command=shard.invocation.argv if shard.invocation else ()))
+    return steps
 
 
 def _of_watched(findings: Findings, place: str) -> tuple[NextStep, ...]:

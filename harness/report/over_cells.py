@@ -36,6 +36,7 @@ from harness.report.words import (
     day,
     not_run,
     other_settings,
+    several_programs,
     tally,
     unfinished,
     verdict_along,
@@ -91,8 +92,8 @@ def verdict_of(findings: Findings) -> tuple[str, str]:
         return verdict_along(findings)
     verdict, tone = _verdict(findings)
     words = [f"{answer.word}. {answer.says or answer.because.rstrip('. ')}" for answer in answers(findings)]
-    lost = map(not_run, findings.lost)
-    return "; ".join((". ".join(words) or verdict, *lost)), "unsure" if findings.lost and tone == "good" else tone
+    gaps = [*map(not_run, findings.lost), *filter(None, [several_programs(findings)])]
+    return "; ".join((". ".join(words) or verdict, *gaps)), "unsure" if gaps and tone == "good" else tone
 
 
 def brief_of(findings: Findings) -> str:
@@ -205,7 +206,9 @@ def _over_cells(findings: Findings) -> str:
     decided = " ".join(one.because for one in answers(findings) if one.says)
     axes = "".join(map(_of_table, findings.answer.failures))
     rest = f"{_cells(findings)}{axes or _alike(findings)}{_growth(findings)}".strip()
-    return " ".join(filter(None, (lost, decided, names_by_expectation(findings), why_slow(findings), rest)))
+    mixed = several_programs(findings)
+    mixed = f"{mixed[0].upper()}{mixed[1:]}. Cells are compared only where they ran the same one." if mixed else ""
+    return " ".join(filter(None, (lost, mixed, decided, names_by_expectation(findings), why_slow(findings), rest)))
 
 
 def _watched(findings: Findings) -> str:

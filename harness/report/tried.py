@@ -264,10 +264,13 @@ class Pairs:
         return len(self.alike) + len(self.different)
 
 
-def pairs_of(by_cell: Mapping[Point, TrialSet], *, axes: Sequence[str]) -> tuple[Pairs, ...]:
+def pairs_of(
+    by_cell: Mapping[Point, TrialSet], *, axes: Sequence[str], programs: Mapping[Point, str]
+) -> tuple[Pairs, ...]:
     """For every axis the pairs that differ in nothing else, whatever they ended in; axes without one are left out.
 
-    A cell that could not be told is in no pair: it ended neither like the other side nor otherwise.
+    A cell that could not be told is in no pair: it ended neither like the other side nor otherwise. Nor are two cells
+    that ran different commits of the program, which ``programs`` has by cell where there are several.
     """
     cells: dict[Point, TrialSet] = {}
     ends: dict[Point, str] = {}
@@ -278,7 +281,8 @@ def pairs_of(by_cell: Mapping[Point, TrialSet], *, axes: Sequence[str]) -> tuple
     for axis in axes:
         every: list[Pair] = []
         for alike in alike_but(cells, (axis,)):
-            every += combinations(alike, 2)
+            for same in grouped(alike, lambda cell: programs.get(cell, "")).values():
+                every += combinations(same, 2)
         if every:
             pairs.append(_sorted_out(axis, every, cells, ends))
     return tuple(pairs)

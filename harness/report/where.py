@@ -23,6 +23,8 @@ def where(findings: Findings, verdict: str) -> str:
     inside: list[Point] = []
     outside: list[Point] = []
     undecided = 0
+    if findings.run.programs:
+        return ""  # the commit, and not a setting, may be what tells them apart
     for cell, trials in findings.by_cell.items():
         if verdict in trials.words:
             inside.append(cell)

@@ -378,6 +378,20 @@ def day(wall: str) -> str:
     return f"{wall[:10]} {wall[11:16]} UTC"
 
 
+def several_programs(findings: Findings) -> str:
+    """Which shard ran which commit of the program, where they did not all run the same; empty where they did."""
+    names: dict[str, list[str]] = {}
+    for shard in findings.run.programs:
+        names.setdefault(shard.program, []).append(shard.name)
+    ran = [f"{listed(shards, most=len(shards))} ran {program_of(program)}" for program, shards in names.items()]
+    return f"the shards did not run the same program: {'; '.join(ran)}" if ran else ""
+
+
+def program_of(program: str) -> str:
+    """``commit 1f2e3d``, by the name that a run has for what it ran."""
+    return f"commit {program}" if program else "a program whose commit was not recorded"
+
+
 def not_run(shard: LostShard) -> str:
     """``4 cells of shard 2/2 were not run``."""
     return f"{count(len(shard.cells), 'cell')} of {shard.name} {'was' if len(shard.cells) == 1 else 'were'} not run"

@@ -23,7 +23,11 @@ LEVEL = 0.05
 
 
 def axis_verdicts(
-    space: Space, counts: Sequence[CellCount], *, ran: Mapping[Point, str] | None = None
+    space: Space,
+    counts: Sequence[CellCount],
+    *,
+    ran: Mapping[Point, str] | None = None,
+    programs: Mapping[Point, str] | None = None,
 ) -> tuple[AxisVerdict, ...]:
     """Every finding about every axis, in the order of the space; an axis about which nothing can be said is untested.
 
@@ -36,9 +40,10 @@ def axis_verdicts(
         counts: the trials of each cell, by answer; a cell named twice counts together.
         ran: what each cell really ran (its effective configuration and kernels, as a fingerprint), where known.
             A pair that ran the same thing cannot implicate anything.
+        programs: the commit that each cell is of, where there are several. A pair of two commits differs in that, too.
     """
     merged = _answered(counts)
-    comparisons = [_compared(factor, merged, ran or {}) for factor in space.factors]
+    comparisons = [_compared(factor, merged, ran or {}, programs or {}) for factor in space.factors]
     least: list[float] = []
     for contrasts, _ in comparisons:
         least += [contrast.least_p for contrast in contrasts]
@@ -48,7 +53,7 @@ def axis_verdicts(
         about = (
             _implicated(factor, contrasts, chances=chances),
             _not_necessary(factor, merged, chances=len(space.factors)),
-            _not_sufficient(factor, merged, chances=len(space.factors)),
+            None if programs else _not_sufficient(factor, merged, chances=len(space.factors)),
             _inert(factor, same),
         )
         because = _untested(contrasts, chances=chances)
@@ -110,12 +115,12 @@ def _answered(counts: Sequence[CellCount]) -> list[CellCount]:
 
 
 def _compared(
-    factor: Factor, counts: Sequence[CellCount], ran: Mapping[Point, str]
+    factor: Factor, counts: Sequence[CellCount], ran: Mapping[Point, str], programs: Mapping[Point, str]
 ) -> tuple[list[_Contrast], tuple[CellCount, CellCount] | None]:
     """Every two values of the axis, in both directions, and the first pair that ran the same thing."""
     by_values: dict[tuple[Value, Value], list[tuple[CellCount, CellCount]]] = {}
     same: tuple[CellCount, CellCount] | None = None
-    for pair in _pairs(factor, counts):
+    for pair in _pairs(factor, counts, programs):
         fingerprint = ran.get(pair[0].cell)
         if fingerprint is not None and fingerprint == ran.get(pair[1].cell):
             same = same or pair
@@ -125,11 +130,13 @@ def _compared(
     return [_Contrast(tuple(pairs)) for pairs in by_values.values()], same
 
 
-def _pairs(factor: Factor, counts: Sequence[CellCount]) -> list[tuple[CellCount, CellCount]]:
-    """Every two cells that differ in this axis only."""
-    groups: dict[Point, list[CellCount]] = {}
+def _pairs(
+    factor: Factor, counts: Sequence[CellCount], programs: Mapping[Point, str]
+) -> list[tuple[CellCount, CellCount]]:
+    """Every two cells that differ in this axis only, and ran the same program."""
+    groups: dict[tuple[Point, str], list[CellCount]] = {}
     for count in counts:
-        groups.setdefault(without(count.cell, factor.name), []).append(count)
+        groups.setdefault((without(count.cell, factor.name), programs.get(count.cell, "")), []).append(count)
     pairs: list[tuple[CellCount, CellCount]] = []
     for group in groups.values():
         pairs += combinations(group, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import AxisFit, CellResult, CellStatus, FailureTable
@@ -45,7 +45,8 @@ class Facts:
     """All that is known of a campaign's trials.
 
     ``names`` are the signatures that a failed trial matches, by its key; ``ran`` fingerprints of what trials really
-    ran; ``predicted_s`` and ``overrides`` are by cell.
+    ran; ``predicted_s`` and ``overrides`` are by cell, as are ``programs``, where shards ran several of them: what is
+    said of several cells together is then said only of those that ran the same one.
     """
 
     records: tuple[TrialRecord, ...]
@@ -53,6 +54,7 @@ class Facts:
     ran: Mapping[str, str]
     predicted_s: Mapping[Point, float]
     overrides: Mapping[Point, Override]
+    programs: Mapping[Point, str] = field(default_factory=dict["Point", str])
 
     def of(self, cell: Point) -> tuple[TrialRecord, ...]:
         """The trials of one cell."""
@@ -212,8 +214,8 @@ def failure_tables(space: Space, facts: Facts) -> tuple[FailureTable, ...]:
                 failure=name,
                 cells=sum(bool(count.bad) for count in counts),
                 trials=trials,
-                axes=axis_verdicts(space, counts, ran=ran),
-                interactions=suspects(space, counts, strength=min(2, len(space.factors))),
+                axes=axis_verdicts(space, counts, ran=ran, programs=facts.programs),
+                interactions=() if facts.programs else suspects(space, counts, strength=min(2, len(space.factors))),
             )
         )
     return tuple(tables)
@@ -231,14 +233,16 @@ def _counts(ended: Sequence[tuple[TrialRecord, Ended]], name: str) -> list[CellC
     return [CellCount(cell=cell, **tally) for cell, tally in tallies.items()]
 
 
-def axis_fits(space: Space, records: Sequence[TrialRecord]) -> tuple[AxisFit, ...]:
+def axis_fits(space: Space, facts: Facts) -> tuple[AxisFit, ...]:
     """Time, memory and graph against each ordered axis, on the line with the most values that passed."""
+    if facts.programs:
+        return ()
     fits: list[AxisFit] = []
     for factor in space.factors:
         if factor.axis.type is not AxisType.ORDERED:
             continue
         lines: dict[Point, list[TrialRecord]] = {}
-        for record in records:
+        for record in facts.records:
             lines.setdefault(without(record.trial.point, factor.name), []).append(record)
         longest, n_values = Point(), 0
         for rest, mine in lines.items():

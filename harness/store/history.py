@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.core.campaign import CampaignAnswer, CampaignSpec, Override
+from harness.core.campaign import CampaignAnswer, CampaignSpec, Override, ShardProgram
 from harness.core.codec import from_json
 from harness.core.errors import DamagedError, JournalError, SpecError, StoreError
 from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What ``machine.json`` holds: which run this is, and where, on what code and by which command it was begun."""
+    """What ``machine.json`` holds: which run this is, and where, on what code and by which command it was begun.
+
+    ``program`` and ``programs`` are as in :class:`~harness.core.record.Run`.
+    """
 
     id: str
     machine: Machine
@@ -34,6 +37,8 @@ class Identity:
     argv: tuple[str, ...]
     started_at: str
     invocation: Invocation | None = None
+    program: str = ""
+    programs: tuple[ShardProgram, ...] = ()
 
 
 class History:
@@ -123,6 +128,8 @@ class History:
             seconds=self._seconds + self._open_session_s(),
             directory=_short_path(self.run_dir),
             notes=(*self.notes, *torn),
+            program=self.identity.program,
+            programs=self.identity.programs,
         )
 
     def _take(self, line: journal.Line) -> None:

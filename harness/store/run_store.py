@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.core.boundary import PlanEstimate
-    from harness.core.campaign import CampaignAnswer, CampaignSpec, Override
+    from harness.core.campaign import CampaignAnswer, CampaignSpec, Override, ShardProgram
     from harness.core.evidence import Evidence
     from harness.core.invocation import Invocation
     from harness.core.ports import CellRequest, Clock
@@ -69,11 +69,14 @@ class RunStore(History):
         code: str,
         argv: Sequence[str] = (),
         invocation: Invocation | None = None,
+        program: str = "",
+        programs: tuple[ShardProgram, ...] = (),
         clock: Clock,
     ) -> RunStore:
         """A new run directory ``runs_dir/<time>-<axis or matrix>`` with the question in it.
 
-        ``invocation`` is the command that asks it, ``argv`` its words where it is not known in parts.
+        ``invocation`` is the command that asks it, ``argv`` its words where it is not known in parts. ``program`` is
+        the commit of the program, ``programs`` what each shard ran where a merge has several.
 
         Raises:
             NotBegunError: it cannot be written, and nothing is left of it.
@@ -84,7 +87,14 @@ class RunStore(History):
         words = redact_argv(argv if invocation is None else invocation.argv)
         with begun(runs_dir, name=name_of(wall, subject(spec))) as run_dir:
             identity = Identity(
-                id=run_dir.name, machine=machine, code=code, argv=words, started_at=wall, invocation=invocation
+                id=run_dir.name,
+                machine=machine,
+                code=code,
+                argv=words,
+                started_at=wall,
+                invocation=invocation,
+                program=program,
+                programs=programs,
             )
             files = {
                 layout.spec(run_dir): _json(redact(to_json(spec), values=hidden)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -234,3 +235,57 @@ def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its
     merged = next(path for path in (project / "runs").iterdir() if path not in shards)
     done = nsa_harness("report", "merge", merged, *shards)
     assert "have the same trial" in done.output
+
+
+BROKEN = TRAIN.replace("== '3'", "in '23'")
+
+
+def git(*argv: str) -> str:
+    who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+    return subprocess.run(["git", *who, *argv], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def of_two_commits(project) -> tuple[Path, Result, list[str]]:
+    """The merge of three shards, one cell each, the second of which ran another commit; and the commits in order."""
+    git("init", "--quiet")
+    (project / ".gitignore").write_text("shards\nmerged\n")
+    commits: list[str] = []
+    for shard, program in ((1, TRAIN), (2, BROKEN), (3, TRAIN)):
+        (project / "train.py").write_text(program)
+        git("add", ".")
+        git("commit", "--quiet", "--allow-empty", "-m", "one") if shard < 3 else git("checkout", "--force", commits[0])
+        commits.append(git("rev-parse", "--short=12", "HEAD"))
+        ran(project / "shards" / str(shard), "--shard", f"{shard}/3")
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+    return next((project / "merged").iterdir()), done, commits
+
+
+def test_shards_of_different_commits_are_named_with_them_and_their_cells_not_compared(of_two_commits):
+    run_dir, done, (first, second, _) = of_two_commits
+    assert first != second
+
+    ran_which = f"shard 1/3, shard 3/3 ran commit {first}; shard 2/3 ran commit {second}"
+    assert ran_which in " ".join(done.stderr.split())
+    for form in ("terminal", "short", "github", "md", "html", "json"):
+        assert ran_which in " ".join(nsa_harness("report", run_dir, "--format", form).output.split()), form
+    page = (run_dir / "report.md").read_text()
+
+    assert "| `n` | 1 | 0 | 1 | 0 |" in page, "n=1 and n=3 ran the same commit, and n=2 another"
+    assert "It was seen" not in page
+    assert f"next: Run shard 2/3 at commit {first}, then merge again" in " ".join(done.stdout.split())
+    assert "matrix run three.yaml --shard 2/3" in done.stdout
+
+
+def test_the_page_of_a_run_names_the_commit_of_its_program(project):
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "one")
+    commit = git("rev-parse", "--short=12", "HEAD")
+
+    clean = ran(project / "clean").run_dir
+    (project / "train.py").write_text(BROKEN)
+    changed = ran(project / "changed").run_dir
+
+    assert f"| the program | commit {commit} |" in (clean / "report.md").read_text()
+    assert f"| the program | commit {commit} with uncommitted changes (" in (changed / "report.md").read_text()

@@ -35,9 +35,9 @@ MOST = 12
 
 
 def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
-    """The two axes that most cells span; None when no two axes were varied together."""
+    """The two axes that most cells span; None when no two axes were varied together, or cells ran several programs."""
     cells = findings.by_cell
-    best = plane(findings, list(cells))
+    best = None if findings.run.programs else plane(findings, list(cells))
     if best is None:
         return None
     across, down, settings, inside = best

@@ -10,6 +10,7 @@ from harness.core.command_line import PYTHON, composed
 from harness.core.errors import StoreError
 from harness.core.ports import Block
 from harness.report.text import code, listed, md, size, table
+from harness.report.words import program_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +31,19 @@ def section(findings: Findings) -> Block | None:
         ("memory", size(machine.memory_bytes)),
         ("GPU", md(", ".join(machine.gpus)) or "none"),
         ("system", f"{md(machine.platform)}, kernel {md(machine.kernel)}"),
+        *_programs(findings),
         *(_shared(machine) if _is_shared(findings) else _apart(findings)),
         ("nsa-harness", code(run.code)),
     ]
     return Block(title="Machine", markdown=table(("", "version"), rows))
+
+
+def _programs(findings: Findings) -> list[tuple[str, str]]:
+    """The commit of the program, of each shard where they ran several; nothing where none was recorded."""
+    run = findings.run
+    if run.programs:
+        return [(f"{md(shard.name)} ran", md(program_of(shard.program))) for shard in run.programs]
+    return [("the program", md(program_of(run.program)))] if run.program else []
 
 
 def _is_shared(findings: Findings) -> bool:

@@ -538,7 +538,7 @@ def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered
     answer = CampaignAnswer(
         cells=cell_results(matrix, matrix.include, facts, today=dt.date(2026, 1, 2)),
         failures=failure_tables(matrix.space, facts),
-        fits=axis_fits(matrix.space, facts.records),
+        fits=axis_fits(matrix.space, facts),
     )
     invocation = Invocation(verb=("matrix", "run"), operands=("canned.yaml",))
     with RunStore.create(
