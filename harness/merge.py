@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from harness.campaign import Campaign
 from harness.core.campaign import LostShard, Override, ShardProgram, Task
-from harness.core.errors import NoRunError, SpecError
+from harness.core.errors import MergeError, NoRunError
+from harness.report.tried import verdict_counts
 from harness.search.cells import planned_cells
 from harness.spec.cells import chosen_cells, parse_shard, shard_of
 from harness.store import layout
@@ -33,21 +34,25 @@ if TYPE_CHECKING:
 def shards_at(places: Iterable[Path]) -> list[list[History]]:
     """The runs at or below ``places``, those that ask the same of other cells together, in the order of their names.
 
-    A run that was merged before is left out where it lies beside its shards in a folder.
+    A run that was merged before is left out where it lies beside its shards in a folder. A run that is there twice, by
+    two names or as a copy, counts once.
 
     Raises:
         NoRunError: there is none.
-        SpecError: one is no run of cells, so that nothing could have been cut.
+        MergeError: one is no run of cells, so that nothing could have been cut.
     """
     groups: list[list[History]] = []
     named: set[Path] = set()
+    there: set[str] = set()
     for place in places:
         folders = _runs_at(place)
         named.update({place}.intersection(folders))
         for history in map(History.read, folders):
-            spec = history.question
-            if spec.task is not Task.CELLS:
-                raise SpecError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
+            if history.question.task is not Task.CELLS:
+                raise MergeError(f"{history.run_dir} is no run of cells; only shards of a matrix can be merged")
+            if history.identity.id + history.identity.started_at in there:
+                continue
+            there.add(history.identity.id + history.identity.started_at)
             question = _uncut(history)
             for group in groups:
                 if _uncut(group[0]) == question:
@@ -59,8 +64,10 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
 
 
 def _uncut(history: History) -> CampaignSpec:
-    """What it asks, without the cells of which it does."""
-    return replace(history.asked, cells=(), lost=())
+    """What it asks, without the cells of which it does, and without what it may spend."""
+    matrix = history.asked.matrix
+    effort = replace(matrix.effort, max_trials=0, max_seconds=None)
+    return replace(history.asked, cells=(), lost=(), matrix=replace(matrix, effort=effort))
 
 
 def _runs_at(place: Path) -> list[Path]:
@@ -101,11 +108,14 @@ def _recorded(history: History) -> set[tuple[str, str]]:
 def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen, clock: Clock) -> Run:
     """A new run in ``runs`` that has every trial of ``shards``, in the order of one run, and what they show together.
 
+    Of a shard that was run more than once its last run counts, or the last one that came to its end.
+
     Raises:
-        SpecError: a trial is in two of them.
+        MergeError: a cell was run by two of them that are not the same shard.
         StoreError: it cannot be written.
     """
-    first = shards[0]
+    shards, notes = _each_once(shards)
+    first = max(shards, key=lambda shard: shard.question.matrix.effort.max_trials)
     lost = lost_shards(shards)
     asked = _asked(shards)
     for part in lost:
@@ -134,7 +144,7 @@ def merge(shards: Sequence[History], *, runs: Path, parts: Parts, screen: Screen
             for fact in shard.facts():
                 if isinstance(fact, Override):
                     store.add_override(fact)
-        for note in _notes(shards):
+        for note in (*notes, *_notes(shards)):
             store.add_note(note)
         seconds = sum(shard.run().seconds for shard in shards)
         return Campaign(store=store, parts=parts, screen=screen).settle(seconds=seconds)
@@ -154,8 +164,28 @@ def _in_one_row(shards: Sequence[History], cells: Sequence[Point]) -> list[tuple
         for record in (*shard.records(), *shard.reused()):
             other, _ = rows.setdefault(record.trial.key, (shard, record))
             if other is not shard:
-                raise SpecError(f"{other.run_dir} and {shard.run_dir} have the same trial; leave one of them out")
+                cell = shard.question.matrix.space.name_of(record.trial.point)
+                raise MergeError(f"{other.run_dir} and {shard.run_dir} both ran {cell}, and are not the same shard")
     return sorted(rows.values(), key=lambda row: (row[1].trial.repeat, place[row[1].trial.point]))
+
+
+def _each_once(shards: Sequence[History]) -> tuple[list[History], list[str]]:
+    """``shards`` with one run of each, and what to say of those that do not count."""
+    runs: dict[tuple[object, str], list[History]] = {}
+    for shard in shards:
+        whole = _cut_of(shard)
+        runs.setdefault((whole and _choice(whole), _shard_of(shard) or shard.identity.id), []).append(shard)
+    once: list[History] = []
+    notes: list[str] = []
+    for (_, name), same in runs.items():
+        *others, last = sorted(same, key=lambda shard: (shard.run().is_whole, shard.identity.started_at))
+        once.append(last)
+        for other in others:
+            ended = verdict_counts(other.records()) or "no trial"
+            notes.append(
+                f"shard {name} was run more than once: {last.identity.id} counts, not {other.run_dir} ({ended})"
+            )
+    return once, notes
 
 
 _CHOOSING = frozenset({"--cell", "--only", "--gpus"})
@@ -173,13 +203,25 @@ class _Cut:
     @property
     def choice(self) -> tuple[tuple[str, str | None], ...]:
         """The options that choose its cells."""
-        return tuple(pair for pair in self.whole.options if pair[0] in _CHOOSING)
+        return _choice(self.whole)
 
     @property
     def gpus(self) -> int | None:
         """The number of GPUs that all of its cells have, where that was asked for."""
         values = self.whole.values_of("--gpus")
         return int(values[-1]) if values else None
+
+
+def _choice(whole: Invocation) -> tuple[tuple[str, str | None], ...]:
+    return tuple(pair for pair in whole.options if pair[0] in _CHOOSING)
+
+
+def _cut_of(shard: History) -> Invocation | None:
+    """The command that would run all of the cells that it is a part of; None where it is no part."""
+    invocation = shard.identity.invocation
+    if invocation is None or not _shard_of(shard):
+        return None
+    return invocation.without("--shard").without("--runs")
 
 
 def lost_shards(shards: Sequence[History]) -> tuple[LostShard, ...]:
@@ -239,10 +281,10 @@ def _cuts(shards: Sequence[History]) -> list[_Cut]:
     """How the cells were cut, by what chooses them and into how many shards."""
     cuts: dict[tuple[object, int], _Cut] = {}
     for shard in shards:
-        invocation = shard.identity.invocation
-        if invocation is not None and _shard_of(shard):
+        whole = _cut_of(shard)
+        if whole is not None:
             number, of = parse_shard(_shard_of(shard))
-            cut = _Cut(whole=invocation.without("--shard").without("--runs"), of=of)
+            cut = _Cut(whole=whole, of=of)
             cuts.setdefault((cut.choice, of), cut).present.add(number)
     return list(cuts.values())
 

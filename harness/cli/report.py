@@ -99,8 +99,9 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
 
     A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
     merge makes one new run of the runs of a matrix's shards (matrix run --shard), which it finds at or below each RUN;
-    runs that it made there before are left out. Its report is what it would have been if nobody had cut the matrix. Of
-    shards that ran different commits of the program it names each, and compares no cells across them.
+    runs that it made there before are left out, and of a shard that was run again its last run counts. Its report is
+    what it would have been if nobody had cut the matrix. Of shards that ran different commits of the program it names
+    each, and compares no cells across them.
 
     --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
     bundles, or of folders with bundles in them.

@@ -21,6 +21,12 @@ class CommandError(SpecError):
     help = "See examples with --help; all of it stands in docs/any-program.md."
 
 
+class MergeError(SpecError):
+    """Runs that are not the shards of one matrix, each once."""
+
+    help = "Name the shards alone: nsa-harness report merge RUN.. See the runs of a folder: nsa-harness report --list"
+
+
 class NotStartedHereError(SpecError):
     """A job that somebody else started, and that cannot be started here again."""
 

@@ -111,7 +111,7 @@ def test_shards_that_really_ran_give_every_cell_and_read_like_one_run(project):
     assert "--shard" not in json.loads((run_dir / "machine.json").read_text())["argv"]
 
 
-def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(project):
+def test_a_shard_that_is_missing_is_missed_and_one_named_twice_counts_once(project):
     whole = ran(project / "whole")
     cut(whole, project / "shards", shard=1, of=2)
     (project / "again").mkdir()
@@ -124,11 +124,35 @@ def test_a_shard_that_is_missing_is_missed_and_one_given_twice_is_refused(projec
 
     assert alone.exit_code == 6
     assert "shard 2/2 is missing" in alone.stderr
-    assert twice.exit_code == 2
-    assert "have the same trial" in twice.stderr
+    assert twice.exit_code == 6
+    assert "shard 2/2 is missing" in twice.stderr
     assert nothing.exit_code == 6
     assert unnamed.exit_code == 2
-    assert not (project / "merged").exists() or not list((project / "merged").iterdir())
+    assert len(list((project / "merged").iterdir())) == 1
+
+
+def test_of_a_shard_that_was_run_twice_the_later_run_counts_and_the_page_says_so(project):
+    (project / "train.py").write_text(TRAIN.replace("'3'", "'2'"))
+    first = ran(project / "shards" / "first", "--shard", "2/2").run_dir
+    (project / "train.py").write_text(TRAIN)
+    for number, shard in (("again", 2), ("other", 1)):
+        ran(project / "shards" / number, "--shard", f"{shard}/2")
+
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+
+    assert done.exit_code == 1, done.output
+    assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in done.output
+    assert f"not shards/first/{first.name} (2 CRASH (ValueError))" in " ".join(done.output.split())
+
+
+def test_a_shard_with_another_budget_is_merged_with_the_others(project):
+    ran(project / "shards" / "1", "--shard", "1/2", "--max-trials", 9)
+    ran(project / "shards" / "2", "--shard", "2/2")
+
+    done = nsa_harness("report", "merge", "shards", "--runs", "merged")
+
+    assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in done.output
+    assert "missing" not in done.output
 
 
 @pytest.fixture
@@ -234,7 +258,9 @@ def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its
     shards = [path for path in (project / "runs").iterdir() if "--shard" in (path / "journal.jsonl").read_text()]
     merged = next(path for path in (project / "runs").iterdir() if path not in shards)
     done = nsa_harness("report", "merge", merged, *shards)
-    assert "have the same trial" in done.output
+    assert done.exit_code == 2
+    assert re.search(r"both ran (baseline|n=\d), and are not the same shard", done.output)
+    assert "Name the shards alone" in done.output
 
 
 BROKEN = TRAIN.replace("== '3'", "in '23'")
