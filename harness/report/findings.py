@@ -231,6 +231,11 @@ class Findings:
         """What the trials of each cell ended in, for comparison."""
         return {cell: trials.ending for cell, trials in self.by_cell.items()}
 
+    @cached_property
+    def named(self) -> Mapping[Point, Set[str]]:
+        """What each cell ended in, by the names of the answer: a failure that matches a signature has that one's."""
+        return {result.cell: {name for name, _ in result.seen} for result in self.results}
+
     def name_of(self, cell: Point) -> str:
         """The settings in which a cell differs from the known-good corner; ``baseline`` for that corner."""
         return "the program" if self.is_single else self.run.spec.matrix.space.name_of(cell)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def where(findings: Findings, verdict: str) -> str:
     """``in all 3 cells with attention=nsa, and in no other``; empty when no three settings tell them apart.
 
-    Said of the cells that were tried; whether the settings are the reason is for pairs that differ in nothing else.
+    ``verdict`` may be the name of a signature's failure. Said of the cells that were tried; whether the settings are
+    the reason is for pairs that differ in nothing else.
     """
     inside: list[Point] = []
     outside: list[Point] = []
@@ -26,7 +27,7 @@ def where(findings: Findings, verdict: str) -> str:
     if findings.run.programs:
         return ""  # the commit, and not a setting, may be what tells them apart
     for cell, trials in findings.by_cell.items():
-        if verdict in trials.words:
+        if verdict in trials.words or verdict in findings.named.get(cell, ()):
             inside.append(cell)
         elif trials.is_undecided:
             undecided += 1

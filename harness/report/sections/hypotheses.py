@@ -154,12 +154,13 @@ def _where(findings: Findings, failure: FailureTable) -> str:
 
 def _in_pairs(findings: Findings, axis: str, failure: str) -> tuple[str, str]:
     """For and against: pairs that differ in ``axis`` only, one side failed so and the other passed or failed too."""
-    ends, pairs = findings.endings, findings.pairs_along(axis)
+    named, pairs = findings.named, findings.pairs_along(axis)
     other = alike = 0
     for one, two in pairs.different:
-        other += {ends[one], ends[two]} == {failure, "PASS"}
-    for one, _ in pairs.alike:
-        alike += ends[one] == failure
+        sides = (named.get(one), named.get(two))
+        other += {failure} in sides and {"PASS"} in sides
+    for one, two in pairs.alike:
+        alike += named.get(one) == named.get(two) == {failure}
     of_all = f"of {count(other + alike, 'pair')} that differ only here ended"
     return (f"{other} {of_all} differently" if other else "-", f"{alike} {of_all} alike" if alike else "-")
 

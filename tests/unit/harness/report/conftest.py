@@ -527,14 +527,17 @@ def cell_trial(matrix, settings, kind, repeat=0):
     return dataclasses.replace(record, trial=trial), evidence
 
 
-def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered=True):
-    """Write a canned run of ``text``'s cells as a campaign does, and read it back."""
+def keep_campaign(runs: Path, trials, *, text=MATRIX, ended="answered", answered=True, signature=""):
+    """Write a canned run of ``text``'s cells as a campaign does, and read it back; crashes match ``signature``."""
     matrix = parse_matrix(text, name="canned.yaml").matrix
     trials = [cell_trial(matrix, *one) for one in trials]
     spec = CampaignSpec(
         question=matrix.description, task=Task.CELLS, matrix=matrix, file="canned.yaml", cells=matrix.include
     )
-    facts = Facts(records=tuple(r for r, _ in trials), names={}, ran={}, predicted_s={}, overrides={})
+    records = tuple(record for record, _ in trials)
+    crashes = [r.trial.key for r in records if signature and r.verdict.kind is Kind.CRASH]
+    names = dict.fromkeys(crashes, (signature,))
+    facts = Facts(records=records, names=names, ran={}, predicted_s={}, overrides={})
     answer = CampaignAnswer(
         cells=cell_results(matrix, matrix.include, facts, today=dt.date(2026, 1, 2)),
         failures=failure_tables(matrix.space, facts),

@@ -102,6 +102,18 @@ def test_minimal_pairs_become_hypotheses_with_for_against_missing_and_what_decid
     assert "| - | not necessary" in seq_len  # nothing speaks for it
 
 
+def test_pairs_speak_for_a_failure_that_is_named_by_its_signature(make_campaign):
+    ends = {(False, False): "pass", (False, True): "crash", (True, False): "pass", (True, True): "crash"}
+    trials = [({"tied": t, "find_unused": u}, end) for (t, u), end in ends.items()]
+
+    text = block(build(*make_campaign(trials, text=FLAGS, signature="boo")), "hypotheses")
+
+    assert "**CRASH (boo)**" in text
+    assert "| depends on `find_unused` | 2 of 2 pairs that differ only here ended differently |" in text
+    assert "It was seen in both cells with find_unused=true, and in no other." in text
+    assert re.search(r"\| depends on `tied` \| - \| .*1 of 1 pair that differ only here ended alike", text)
+
+
 def test_the_headline_counts_cells_and_names_no_axis_that_chance_would_implicate_too(mixed):
     told = build(*mixed).summary
     assert told.verdict == "2 of 5 cells are not as expected: HANG (deadlock) instead of PASS, SLOW instead of HANG"
