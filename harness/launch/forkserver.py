@@ -77,15 +77,16 @@ class ForkserverExecutor:
         """
         if command.entry is None:
             raise LaunchError(f"{command.argv[0]!r} has no entry to fork into; use the executor 'local'")
+        started_s = self._clock.now()
         lay_out(command)
         server, began_s = self._server(command.env), self._clock.now()
         try:
-            handle = self._begin(server, command)
+            handle = self._begin(server, command, started_s=started_s)
         except LaunchError:
             if server.alive() or self._clock.now() > began_s + AT_ONCE_S:
                 raise
             # It died since the last trial: once more, from a new one.
-            handle = self._begin(self._server(command.env), command)
+            handle = self._begin(self._server(command.env), command, started_s=started_s)
         self._handles = [h for h in self._handles if not h.stopped]
         self._handles.append(handle)
         return handle
@@ -103,12 +104,18 @@ class ForkserverExecutor:
             server.close()
         self._servers.clear()
 
-    def _begin(self, server: _Server, command: Command) -> SupervisedHandle:
+    def _begin(self, server: _Server, command: Command, *, started_s: float) -> SupervisedHandle:
         token = secrets.token_hex(16)
         control = server.fork(token)
         try:
             return begin(
-                control, command, entry=command.entry, token=token, clock=self._clock, complaint=server.complaint
+                control,
+                command,
+                entry=command.entry,
+                token=token,
+                clock=self._clock,
+                started_s=started_s,
+                complaint=server.complaint,
             )
         except NoAnswerError:
             # It may be what does not answer, and nothing may be forked from it any more.

@@ -107,10 +107,12 @@ def begin(
     entry: str | None,
     token: str,
     clock: Clock,
+    started_s: float,
     complaint: Callable[[], str],
 ) -> SupervisedHandle:
     """Hand ``command`` to the supervisor at the other end of ``control`` and wait until its worker runs.
 
+    ``started_s`` is when it was asked for, on ``clock``: what is done to it is timed from there, as its marks are.
     ``complaint`` gives what a supervisor that ended without an answer has written to its standard error.
 
     Raises:
@@ -153,7 +155,15 @@ def begin(
             os.close(descriptor)
         raise NoAnswerError("the supervisor did not say which processes the trial has")
     return SupervisedHandle(
-        control, answer, descriptors=descriptors, token=token, before=before, clock=clock, place=folder, unread=rest
+        control,
+        answer,
+        descriptors=descriptors,
+        token=token,
+        before=before,
+        clock=clock,
+        started_s=started_s,
+        place=folder,
+        unread=rest,
     )
 
 
@@ -192,6 +202,7 @@ class SupervisedHandle:
         token: str,
         before: leftovers.Before,
         clock: Clock,
+        started_s: float,
         place: Path,
         unread: bytes = b"",
     ) -> None:
@@ -200,7 +211,7 @@ class SupervisedHandle:
         self._guard = _live_process(introduction["guard"], self._guard_fd)
         self._supervisor = _live_process(introduction["supervisor"], self._supervisor_fd)
         self._control, self._group = control, str(introduction["group"])
-        self._token, self._before, self._started_s = token, before, clock.now()
+        self._token, self._before, self._started_s = token, before, started_s
         self._clock, self._place = clock, place
         self._checked_s, self._late = clock.now(), 0
         self._unread = unread

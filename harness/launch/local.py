@@ -55,6 +55,7 @@ class LocalExecutor:
             LaunchError: the program is missing or cannot be started.
             StoreError: the trial's folder cannot be written.
         """
+        started_s = self._clock.now()
         # Taking the exit status of supervisors that have ended leaves no zombies of them.
         self._running = [(handle, process) for handle, process in self._running if process.poll() is None]
         lay_out(command)
@@ -71,7 +72,15 @@ class LocalExecutor:
                 start_new_session=True,
             )
         try:
-            handle = begin(ours, command, entry=None, token=token, clock=self._clock, complaint=self._complaint)
+            handle = begin(
+                ours,
+                command,
+                entry=None,
+                token=token,
+                clock=self._clock,
+                started_s=started_s,
+                complaint=self._complaint,
+            )
         except BaseException:
             ours.close()  # the supervisor sees the end of its socket, ends what it started and itself
             try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.outcome import Exit
+from harness.launch import local
 from harness.launch.handle import SupervisedHandle
 from harness.launch.local import LocalExecutor
 from harness.store import layout
@@ -32,6 +33,23 @@ def test_it_is_not_alone_while_anything_of_the_trial_lives(executor: LocalExecut
         assert isinstance(handle, SupervisedHandle)
         assert handle._ask(end=False) is False
         assert stop(handle, grace_s=PATIENCE_S).ended == 1
+
+
+def test_a_signal_is_timed_from_when_the_trial_was_asked_for(
+    executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def late(*args: object, **options: object) -> SupervisedHandle:
+        executor._clock.sleep(0.5)
+        return begin(*args, **options)
+
+    begin = local.begin
+    monkeypatch.setattr(local, "begin", late)
+    with running(executor, tmp_path / "t", "say(pid=os.getpid()); wait()") as (handle, ear):
+        ear.hear()
+        ((sent_s, name, _),) = stop(handle, grace_s=PATIENCE_S).signals
+
+    assert name == "SIGTERM"
+    assert sent_s >= 0.5
 
 
 def test_output_is_on_disk_while_the_trial_still_runs(executor: LocalExecutor, tmp_path: Path):
