@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
 from harness.core.node import Node
 from harness.core.outcome import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EvidenceId: TypeAlias = str
 
@@ -308,6 +311,12 @@ GRAPH_NODES = "forward_nodes"
 """The fact of a trial that counts the autograd nodes which its last forward pass has built."""
 
 
+def latest_rate_s(steps_s: Sequence[float]) -> float:
+    """Seconds a step as they went at last: the mean of the later half of ``steps_s``, of three at least."""
+    latest = steps_s[-max(3, len(steps_s) // 2) :]
+    return sum(latest) / len(latest)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a trial cost: seconds from start to the first step, per step, the longest silence, peak memory.
@@ -435,6 +444,14 @@ class Evidence:
             if mark.step is not None:
                 return steps_s[1:] if mark.phase == "backward" else steps_s
         return steps_s
+
+    def needed_s(self, *, elapsed_s: float) -> float | None:
+        """Seconds to its end as its latest steps went; None where their time, or how many there are, is not known."""
+        whole, remaining = self.whole_steps_s, self.steps_wanted - self.steps_done
+        if not whole or remaining <= 0:
+            return None
+        so_far_s = (self.measurement.startup_s or 0.0) + sum(self.measurement.step_s)
+        return max(so_far_s + remaining * latest_rate_s(whole), elapsed_s)
 
     def result_of(self, rank: int | None) -> WorkerResult | None:
         """What a rank said last, None where it said nothing; the trial's own ``result`` for None, and for one process.

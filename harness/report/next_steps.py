@@ -398,7 +398,7 @@ def _slow_trials(findings: Findings) -> TrialSet:
 
 
 def _slow(findings: Findings) -> NextStep | None:
-    """As much time as was seen to be enough; else twice what is predicted, or four times the longest limit."""
+    """As much time as was seen to be enough; else twice what is predicted, or what its steps need; or four limits."""
     slow = _slow_trials(findings)
     if not slow:
         return None
@@ -411,8 +411,20 @@ def _slow(findings: Findings) -> NextStep | None:
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
     limit_s = max(slow.slow_limits_s)
     predicted_s = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
-    enough = seconds(math.ceil(max(2 * predicted_s, 4 * limit_s) / 10) * 10)
-    return NextStep(text=f"Give the slow cells time, {enough}, or make a step faster: no trial showed a hang.")
+    enough_s = math.ceil(max(2 * predicted_s, 2 * _needed_s(findings, slow), 4 * limit_s) / 10) * 10
+    whom = "it" if findings.is_single else "the slow cells"
+    text = f"Give {whom} time, {seconds(enough_s)}, or make a step faster: no trial showed a hang."
+    return _ask_again(findings, text, "--limit", f"{enough_s}s") if findings.is_single else NextStep(text=text)
+
+
+def _needed_s(findings: Findings, slow: TrialSet) -> float:
+    """The longest that one of ``slow`` would have needed at the rate of its latest steps; 0 where none tells."""
+    longest_s = 0.0
+    for trial in slow:
+        with suppress(StoreError):
+            evidence, elapsed_s = findings.evidence_of(trial.record), trial.record.outcome.duration_s
+            longest_s = max(longest_s, evidence.needed_s(elapsed_s=elapsed_s) or 0.0 if evidence else 0.0)
+    return longest_s
 
 
 def more_time(run: Run, record: TrialRecord) -> NextStep | None:

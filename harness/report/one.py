@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import to_json
 from harness.core.dotted import leaves
+from harness.core.evidence import latest_rate_s
 from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.rates import SURE, interval, passes_that_show
@@ -321,7 +322,7 @@ def _numbers(record: TrialRecord, evidence: Evidence | None) -> str:
         parts.append(f"{steps} seen")
     steps_s = evidence.whole_steps_s if evidence is not None else measurement.step_s
     if steps_s:
-        parts.append(f"{seconds(median(steps_s))} a step")
+        parts.append(f"{seconds(latest_rate_s(steps_s))} a step")
     if measurement.startup_s is not None:
         parts.append(f"first step began after {seconds(measurement.startup_s)}")
     if measurement.peak_rss_bytes:

@@ -1961,6 +1961,13 @@ def test_what_a_first_step_lacks_that_was_seen_from_its_backward_pass_on_is_no_p
     assert "how long a whole step takes is not known" in classify(replace(CANNED["slow"][0], evidence=only)).because
 
 
+def test_the_rate_of_steps_that_vary_is_not_that_of_the_last_three():
+    seen = CANNED["slow"][0].evidence
+    measured = replace(seen.measurement, step_s=(0.3,) * 9 + (0.4, 0.4, 0.2, 0.2, 0.2))
+    case = replace(CANNED["slow"][0], evidence=replace(seen, measurement=measured, steps_done=14, steps_wanted=1000))
+    assert "at 0.29 s a step it would have needed about 287.8 s" in classify(case).because
+
+
 def test_slow_says_that_a_prediction_far_beyond_its_trials_is_a_lower_bound():
     seen = CANNED["slow"][0]
     far = classify(replace(seen, trial=replace(seen.trial, prediction=replace(PREDICTED, beyond=9.0)))).because

@@ -351,3 +351,17 @@ def test_locals_are_shown_where_they_were_asked_for_without_what_is_secret_by_it
         assert ("db_password = <hidden>" in text) == asked
     kept = [path for path in folder(place).rglob("*") if path.is_file()]
     assert not [path for path in kept if "swordfish" in path.read_text(errors="replace")]
+
+
+def test_a_slow_program_is_given_the_time_that_its_steps_need_and_one_rate(place):
+    (place / "steps.py").write_text(
+        "import time\nfor i in range(1000):\n    print('step', i, flush=True)\n    time.sleep(0.2)\n"
+    )
+    done = run("steps.py", options=("--progress", r"step (\d+)", "--steps", 1000, "--limit", "3s"))
+
+    screen = " ".join(done.stdout.split())
+    rate, needed = re.search(r"at (\S+) s a step it would have needed about (\S+) s", screen).groups()
+    assert re.findall(r"(\S+) s a step;", screen) == [rate]
+    page = " ".join((folder(place) / "report.md").read_text().split())
+    (allowed,) = re.findall(r"Give it time, .*? `nsa-harness run .*?--limit (\d+)s ", page)
+    assert int(allowed) >= 2 * float(needed)

@@ -22,6 +22,7 @@ from harness.classify.views import (
     views_of,
     waiting,
 )
+from harness.core.evidence import latest_rate_s
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import deciding_thread, same_frames, short_path, spell, telling_frame
@@ -39,7 +40,6 @@ LONGER = 3.0
 """Times its longest earlier silence that a trial may have been silent when it was ended, to count as progressing."""
 BRIEF_S = 1.0
 """A silence that says nothing, however short the earlier ones were."""
-RECENT_STEPS = 3
 
 PRINTED = 4
 """Marks of a program without steps below which it merely printed something, once or twice."""
@@ -174,17 +174,14 @@ def _gaps_s(case: Case) -> Iterator[float]:
 def would_have_needed(case: Case) -> str:
     """The time to the end at the rate of the latest steps, or a lower bound when no step was done."""
     evidence, measured, whole = case.evidence, case.evidence.measurement.step_s, case.evidence.whole_steps_s
-    remaining = evidence.steps_wanted - evidence.steps_done
     elapsed_s = case.outcome.duration_s
     if measured and not whole:
         return "it was first seen in a backward pass, so how long a whole step takes is not known"
     if measured:
-        recent = whole[-RECENT_STEPS:]
-        rate_s = sum(recent) / len(recent)
-        if remaining <= 0:
+        rate_s = latest_rate_s(whole)
+        total_s = evidence.needed_s(elapsed_s=elapsed_s)
+        if total_s is None:
             return f"it took {rate_s:.2f} s a step; how many there are to be is not known"
-        so_far_s = (evidence.measurement.startup_s or 0.0) + sum(measured)
-        total_s = max(so_far_s + remaining * rate_s, elapsed_s)
         return f"at {rate_s:.2f} s a step it would have needed about {total_s:.1f} s"
     in_step_s = elapsed_s - _steps_began_s(case)
     if evidence.steps_wanted <= 0:
