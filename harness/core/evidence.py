@@ -217,7 +217,7 @@ class ProcessState:
     """One process of the trial as /proc shows it at one moment; ``rank`` is the rank that it is or works for.
 
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
-    counts the trial's other live processes that work for it. ``dead_children`` are its own that have ended and
+    counts the trial's other live processes that work for it. ``dead_children`` are its own that did not end well and
     that it has not waited for. ``handles`` are the signals for which it has handlers, of those that may let it go on,
     and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a limit.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process

@@ -268,7 +268,10 @@ class Ends:
     def _descriptor(self, pid: int, fd: int, call: str) -> End:
         target = self._target(pid, fd)
         if target.startswith("pipe:["):
-            return self._pipe(target, reads=call not in _WRITES)
+            end = self._pipe(target, reads=call not in _WRITES)
+            return (
+                end._replace(on=f"{end.on}, its other end open in this process alone") if end.holders == (pid,) else end
+            )
         if target.startswith("socket:["):
             end = self._socket(pid, int(target[8:-1]))
             return end._replace(outside=True) if call in TRANSFERS and has_a_limit(pid, fd) else end

@@ -41,6 +41,9 @@ _AT_ANY_END = frozenset(
 )
 """Who handles all of these tidies up at whatever ends it: bash with a trap for EXIT, sort for its files."""
 
+_EXIT_CODE = 49
+"""Where the exit code of a process that has ended stands, counted from its state."""
+
 _SHELLS = frozenset({"bash", "dash", "sh", "ksh", "zsh"})
 _INTERPRETERS = re.compile(r"pypy|perl|ruby|php|node|lua|java|busybox")
 """Programs that can all set an alarm: what they run does, or does not."""
@@ -265,11 +268,11 @@ class Proc(Files):
         return any(signal.SIGTERM in self.signals(f"{pid}", kind) for kind in ("SigIgn", "SigBlk", "SigCgt"))
 
     def _dead_children(self, pid: int) -> int:
-        """Children of this process that have ended and that it has not waited for (state Z)."""
+        """Children of this process that did not end well, and that it has not waited for (state Z)."""
         dead = 0
         for child in self.children(pid):
             stat = self.stat(child)
-            if stat is not None and stat[0] == "Z":
+            if stat is not None and stat[0] == "Z" and stat[_EXIT_CODE] != "0":
                 dead += 1
         return dead
 

@@ -1112,7 +1112,7 @@ def test_a_child_that_is_no_python_program_has_no_stacks_and_is_told_by_the_kern
     bare = tuple(sample for sample in seen.evidence.stacks if sample.pid == PID)
     verdict = classify(replace(seen, evidence=replace(seen.evidence, stacks=bare)))
     assert verdict.kind is Kind.HANG
-    assert "it waits for something in a pipe (kernel: anon_pipe_read)" in verdict.because
+    assert "the process waits for something in a pipe (kernel: anon_pipe_read)" in verdict.because
 
 
 @pytest.mark.parametrize(

@@ -551,7 +551,7 @@ def _standstill(case: Case, one: Standing) -> str:
     who = "" if one.pid in job_of_case(case).leaders else f"{_name(one)}: "
     used = f"; {moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s" if moved is not None else ""
     if one.thread is None or not one.samples:
-        waits = f" and it waits for {one.wait.what}" if one.wait is not None else ""
+        waits = f" and the process waits for {one.wait.what}" if one.wait is not None else ""
         return f"{who}at {looks} of {looks} looks {sleep}{waits}{_kernel_wait(one)}{used}"
     sample = (one.native or one.samples)[-1]
     is_main = one.thread.name == "MainThread" or one.thread.tid == sample.pid

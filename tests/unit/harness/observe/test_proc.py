@@ -188,11 +188,13 @@ def test_a_program_that_is_linked_to_what_sets_an_alarm_may_be_ended_by_one(root
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
 
 
-def test_a_child_that_has_ended_and_was_not_waited_for_is_counted(root):
+@pytest.mark.parametrize(("exit_code", "dead"), [(9, 1), (256, 1), (0, 0)])
+def test_a_child_that_has_not_ended_well_and_was_not_waited_for_is_counted(root, exit_code, dead):
     put(root, "7/task/7", children="99 98 ")
-    put(root, "99", stat=STAT.format(pid=99, state="Z", faults=0, utime=0, stime=0, pages=1))
+    ended = STAT.format(pid=99, state="Z", faults=0, utime=0, stime=0, pages=1) + " 0" * 26 + " {code}"
+    put(root, "99", stat=ended.format(code=exit_code))
     put(root, "98", stat=STAT.format(pid=98, state="S", faults=0, utime=0, stime=0, pages=1))
-    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).dead_children == 1
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).dead_children == dead
 
 
 def test_ticks_stand_in_where_the_kernel_has_no_schedstat(root):
