@@ -186,7 +186,8 @@ def run_all(
                 results.append(result)
                 told = f"{result.told_s:5.1f} s" if result.told_s is not None else "       "
                 if keep:
-                    keep.write_text(json.dumps([as_json(one) for one in results], indent=1) + "\n")
+                    text = json.dumps([as_json(one) for one in results], indent=1) + "\n"
+                    keep.write_text(text.replace(python, "python"))  # results name no place of the machine
                 print(f"[{number}/{len(cases)}] {result.score:9} {result.kind:10} {told}  {result.case}", flush=True)
                 if result.score not in ("right", "void"):
                     print(f"      {result.cause}: {result.because[:300]}", flush=True)
