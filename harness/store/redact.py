@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -13,11 +14,12 @@ HIDDEN = "<hidden>"
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
 _SHORTEST = 6  # a shorter value would be found inside innocent text
+_SHORTEST_LINE = 12  # of a value of several lines: they may hold a bracket or a word alone
 
 _HINTS = (
-    "key", "token", "secret", "passw", "passphrase", "credential", "_pass", "bearer", "basic", "://", "hf_", "ghp_",
+    "key", "token", "secret", "passw", "pwd", "credential", "_pass", "bearer", "basic", "://", "hf_", "ghp_",
     "gho_", "ghu_", "ghs_", "ghr_", "github_", "sk-", "akia", "xox", "eyj", "glpat", "npm_", "pypi-", "k_live", "aiza",
-    "dop_v1", "sg.", "hooks.slack", "discord",
+    "dop_v1", "sg.", "hooks.slack", "discord", "mysql", "mariadb",
     "--tok", "-p ", "-p'", '-p"', "-p,", "-p\t", "-p\n",
 )  # fmt: skip
 """In lower case. Where none of these is, there is nothing to look for: nearly everywhere."""
@@ -26,7 +28,8 @@ _HINTS = (
 def looks_secret(name: str) -> bool:
     """Whether a variable of this name holds something that must not be written down."""
     upper = name.upper()
-    return any(word in upper for word in _SECRET) or "PASS" in upper.split("_")
+    parts = upper.split("_")
+    return any(word in upper for word in _SECRET) or "PASS" in parts or "PWD" in parts[1:]
 
 
 def secrets(env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -62,8 +65,8 @@ def remember(values: Iterable[str]) -> None:
 
 def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) -> str:
     """``text`` without ``values``, what was remembered, and what looks like a secret by its name or its own form."""
-    for value in sorted({*values, *_secret_values}, key=len, reverse=True):
-        text = text.replace(value, word)
+    for spelling in _spellings(frozenset((*values, *_secret_values))):
+        text = text.replace(spelling, word)
     lowered = text.casefold()
     if not any(hint in lowered for hint in _HINTS):
         return text
@@ -71,9 +74,52 @@ def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) ->
 
     text = forms.IN_URL.sub(word, forms.SHAPES.sub(word, text))
     text = forms.ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{word}", text)
-    for pattern in (forms.LABELLED, forms.OPTION, forms.LOGIN, forms.BEARER, forms.BLOCK):
+    for pattern in (forms.LABELLED, forms.OPTION, forms.LOGIN, forms.MYSQL, forms.BEARER, forms.BLOCK):
         text = pattern.sub(lambda match: f"{match[1]}{word}", text)
     return text
+
+
+@lru_cache(maxsize=64)
+def _spellings(values: frozenset[str]) -> tuple[str, ...]:
+    """Every way in which a text may spell one of ``values``, longest first."""
+    spellings = {spelling for value in values for spelling in _spellings_of(value)}
+    return tuple(sorted(spellings, key=len, reverse=True))
+
+
+def _spellings_of(value: str) -> set[str]:
+    """``value`` as it is, line by line, escaped once and twice (as in JSON within JSON), and in base64."""
+    spellings = {value, *(line for line in value.splitlines() if len(line) >= _SHORTEST_LINE)}
+    for _ in range(2):
+        for spelling in tuple(spellings):
+            spellings.update(_escaped(spelling))
+    return spellings | _in_base64(value)
+
+
+def _escaped(text: str) -> set[str]:
+    """``text`` as Python, JSON, a URL and a shell write it."""
+    if text.isascii() and text.replace("-", "").replace("_", "").isalnum():
+        return set()  # all of them write it as it is
+    import json
+    from urllib.parse import quote, quote_plus
+
+    raw = text.encode("utf-8", "surrogateescape")
+    escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    escaped |= {quote(raw), quote(raw, safe=""), quote_plus(raw)}
+    escaped |= {text.replace("'", "'\"'\"'"), text.replace("'", r"'\''")}
+    for python in (repr, ascii):
+        with_quotes_escaped = python(f'"{text}')[2:-1]  # the quotation mark lets Python quote with apostrophes
+        escaped |= {with_quotes_escaped, with_quotes_escaped.replace(r"\'", "'")}
+    return escaped
+
+
+def _in_base64(value: str) -> set[str]:
+    """``value`` in base64, also with more behind it, as ``echo`` adds the end of a line."""
+    from binascii import b2a_base64
+
+    raw = value.encode("utf-8", "surrogateescape")
+    whole = raw[: len(raw) // 3 * 3]
+    codes = {b2a_base64(part, newline=False).decode().rstrip("=") for part in (raw, whole) if len(part) >= _SHORTEST}
+    return codes | {code.replace("+", "-").replace("/", "_") for code in codes}
 
 
 def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:

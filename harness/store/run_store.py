@@ -224,11 +224,10 @@ class RunStore(History):
 
     def _scrub(self, trial_dir: Path) -> None:
         """Take secrets out of what was written in the trial itself, by our own part in it: there nobody could know."""
-        values = (*self._hidden, *(json.dumps(value)[1:-1] for value in self._hidden))
         for path in trial_dir.glob("*.json"):
             with suppress(OSError, UnicodeDecodeError):  # a pipe, a folder: the program's own joke
                 text = read_text(path)
-                if (redacted := redact_text(text, values=values)) != text:
+                if (redacted := redact_text(text, values=self._hidden)) != text:
                     write_atomic(path, redacted)
 
     def read_evidence(self, key: str) -> Evidence | None:

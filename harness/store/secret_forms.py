@@ -16,17 +16,23 @@ _QUOTE = r"""\\?["']?"""
 """Also one that is escaped, as in JSON within JSON."""
 
 ASSIGNED = re.compile(
-    r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PASS(?![A-Z]))[A-Z0-9_]*)"
+    r"\b([A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_(?:PASS|PWD)(?![A-Z]))[A-Z0-9_]*)"
     rf"""(\s*[=:]\s*['"]?){_VALUE}"""
 )
 """``HF_TOKEN=...`` in a log, a command or a message."""
 
 _WORD = (
-    r"(?:api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|secret(?:[_-]?key)?|passw(?:or)?d|passphrase"
-    r"|(?:[a-z]+[_-])?token)"
+    r"(?:api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|(?:client[_-]?)?secret(?:[_-]?(?:access[_-]?)?key)?"
+    r"|passw(?:or)?d|passphrase|(?:[a-z]+[_-])?token)"
 )
-LABELLED = re.compile(rf"""(?i)(?<![\w])({_WORD}{_QUOTE}\s*[=:]\s*{_QUOTE})(?!\d+(?:\.\d+)?\b){_VALUE}""")
-"""``api_key=...``, ``"password": "..."``; a bare number behind such a word is a count."""
+_DIRECTORY = r"(?:[/~.$]|[a-z]:\\|[^\s'\"]*\()"
+"""What stands behind a ``pwd`` that is where a program works, or the call that asks for it."""
+
+LABELLED = re.compile(
+    rf"""(?i)(?<![\w])((?:[a-z0-9]+[_-]){{0,4}}(?:{_WORD}|pwd(?!{_QUOTE}\s*[=:]\s*{_QUOTE}{_DIRECTORY})){_QUOTE}"""
+    rf"""\s*[=:]\s*{_QUOTE})(?!\d+(?:\.\d+)?\b){_VALUE}"""
+)
+"""``api_key=...``, ``"db_password": "..."``; a bare number behind such a word is a count."""
 
 OPTION = re.compile(rf"""(?i)(--(?:[a-z]+-)*(?:{_WORD}|tok)["']?(?:=|,?\s+)["']?)(?!-)(?!\d+(?:\.\d+)?\b){_VALUE}""")
 """``--token ...`` in a command line, also as Python shows a list of arguments."""
@@ -37,7 +43,16 @@ LOGIN = re.compile(
 )
 """``-u NAME -p VALUE``; without a name before it ``-p`` is as often a port or a path."""
 
-BEARER = re.compile(r"(?i)(\bbearer\s+|\bauthorization:\s*basic\s+)[\w.~+/=-]{12,}")
+MYSQL = re.compile(
+    r"""(\b(?:mysql(?:dump|admin|import|show)?|mariadb(?:-dump|-admin)?)"""
+    rf"""(?:\s+(?:-[a-zA-Z]\s?[^\s-]\S*|--[\w-]+(?:=\S+)?))*?\s+-p){_VALUE}"""
+)
+"""``mysql -u NAME -pVALUE``: behind these programs' names, with nothing but options between."""
+
+_BASIC = rf"\bauthorization{_QUOTE}\s*[=:]\s*{_QUOTE}basic\s+(?=\S*(?-i:[A-Z0-9=]))"
+BEARER = re.compile(rf"(?i)(\bbearer\s+(?=[\w.~+/=-]{{12}})|{_BASIC})[\w.~+/=-]{{4,}}")
+"""Of a basic authorization also a short one: in base64 hardly any is of small letters alone, as words are."""
+
 BLOCK = re.compile(
     r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:.*?(?=-----END [A-Z ]*PRIVATE KEY-----)|[\w+/=\s\\]*)", re.DOTALL
 )

@@ -57,10 +57,15 @@ SAID = {
     "a value of --set": "letmein-by-set",
     "a password behind -p": "letmein-behind-p",
     "a private key": "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
+    "the end of a value that is escaped": "end-of-the-escaped",
 }
+ESCAPED = f'q"uo\\te/é {SAID["the end of a value that is escaped"]}'
+"""A value that every language writes in another way."""
+
 PROGRAM = r"""
-import os, sys
+import base64, json, os, sys, urllib.parse
 print("step 1", flush=True)
+escaped = os.environ["APP_SECRET"]
 said = f"{os.environ['WANDB_API_KEY']} {os.environ['MY_TOKEN']} {sys.argv[1:]} " + (
     "<Hugging Face> <GitHub> <GitHub, fine> <OpenAI> <AWS> <Slack> https://hooks.slack.com/services/<Slack's webhook> "
     "AccountKey=<Azure>; <npm> <PyPI> <GitLab> <Stripe> <Google> <a JWT> Authorization: Bearer <a bearer> "
@@ -68,7 +73,9 @@ said = f"{os.environ['WANDB_API_KEY']} {os.environ['MY_TOKEN']} {sys.argv[1:]} "
     "<SendGrid> {\"api_key\": \"<a word in JSON>\"} DB_PASSWORD=<a variable that is said> "
     "passphrase=<a word> -----BEGIN PRIVATE KEY-----\n<a private key>\n-----END PRIVATE KEY----- "
     "\x1b]0;PWNED\x07 \x1b[2J \x9b2J \u202e \u2066 \x9d0;PWNED\x9c <script>document.title='PWNED'</script> "
-    "<img src=x onerror=document.title='PWNED'> [a link](javascript:document.title='PWNED')"
+    "<img src=x onerror=document.title='PWNED'> [a link](javascript:document.title='PWNED') "
+    + repr([escaped]) + ascii(escaped) + json.dumps(escaped) + json.dumps(escaped, ensure_ascii=False)
+    + urllib.parse.quote(escaped) + urllib.parse.quote_plus(escaped)
 )
 print(said, file=sys.stderr, flush=True)
 class CustomError(Exception):
@@ -109,7 +116,7 @@ def nsa_harness(*argv: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """The surroundings of a command that has secrets in them."""
-    return {**os.environ, "WANDB_API_KEY": SAID["a variable's value"], "PYTHONUTF8": "1",
+    return {**os.environ, "WANDB_API_KEY": SAID["a variable's value"], "PYTHONUTF8": "1", "APP_SECRET": ESCAPED,
             "NCCL_SOCKET_IFNAME": f"https://user:{SAID['a password in a URL']}@host"}  # fmt: skip
 
 

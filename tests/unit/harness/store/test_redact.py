@@ -1,0 +1,75 @@
+"""Tests of what is hidden in a text: a value in every spelling, and what a label says is a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from harness.store.redact import redact_text, secrets
+
+VALUES = ("plain-secret-1", "abc/def+ghi=jkl==", 'q"uo\\te', 'it\'s "b\\ad" é', "a-first-line-é\na-second-line")
+SPELLINGS = {
+    "as it is": str,
+    "by repr": repr,
+    "by ascii": ascii,
+    "by repr in other quotation marks": lambda value: repr(f"\"'{value}"),
+    "by repr of its repr": lambda value: repr(repr(value)),
+    "in JSON": json.dumps,
+    "in JSON of letters": lambda value: json.dumps(value, ensure_ascii=False),
+    "in JSON within JSON": lambda value: json.dumps(json.dumps(value)),
+    "by repr in JSON": lambda value: json.dumps(repr(value)),
+    "in a path": quote,
+    "in a part of a path": lambda value: quote(value, safe=""),
+    "in a query": quote_plus,
+    "in base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "in base64 of URLs": lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
+    "in a shell": shlex.quote,
+}
+LABELLED = (
+    *('{"client_secret": "VALUE"}', "client_secret=VALUE", "clientSecret: 'VALUE'", r"{\"client_secret\": \"VALUE\"}"),
+    *("aws_secret_access_key = VALUE", '"aws_secret_access_key": "VALUE"', "--aws-secret-access-key VALUE"),
+    *('{"pwd": "VALUE"}', "pwd=VALUE", "db_pwd: VALUE", "MYSQL_PWD=VALUE", "db_password=VALUE"),
+    *("Authorization: Basic VALUE", '{"Authorization": "Basic VALUE"}', "{'authorization': 'Basic VALUE'}"),
+    *("mysql -u root -pVALUE shop", "mysqldump --host=db -pVALUE", "mariadb -h db -u root -pVALUE"),
+)
+INNOCENT = (
+    *("pwd: /workspace/project", "PWD=/workspace/project", "OLDPWD=/workspace", "pwd = os.getcwd()", "pwd=~/project"),
+    *("Authorization: basic auth failed", "a basic attention", "mysql went away -plainly", "mysql -p -h db-server"),
+    *("cp -parents x", "ssh -p 2222222 host", "secretary: somebody", "cwd: workspace"),
+)
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_value_is_hidden_however_a_text_spells_it(spelling, value):
+    spelled = SPELLINGS[spelling](value)
+
+    rest = redact_text(f"before {spelled} after", values=(value,)).replace("<hidden>", "")
+
+    assert rest.startswith("before ")
+    assert rest.endswith(" after")
+    assert not any(character.isalnum() for character in rest[len("before ") : -len(" after")])
+
+
+def test_each_line_of_a_value_is_hidden():
+    assert redact_text("| a-second-line |", values=VALUES) == "| <hidden> |"
+
+
+@pytest.mark.parametrize("text", LABELLED)
+def test_what_a_label_says_is_a_secret_is_hidden(text):
+    hidden = redact_text(text.replace("VALUE", "dTpwdw"))
+
+    assert hidden == text.replace("VALUE", "<hidden>")
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_innocent_text_is_left_alone(text):
+    assert redact_text(text) == text
+
+
+def test_a_variable_named_like_a_short_password_holds_a_secret():
+    assert secrets([("MYSQL_PWD", "letmein-pwd"), ("PWD", "a-folder")]) == ("letmein-pwd",)
