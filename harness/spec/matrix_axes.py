@@ -13,6 +13,7 @@ from harness.core.errors import CommandError, FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value, word_of
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
+from harness.store.redact import redact_text, secrets
 from harness.trainer import NoTrainerError
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def factor_of(name: str, keys: Any, *, command: Sequence[str], lines: Lines) -> 
         )
         if command:
             prove_interpreter(factor, command)
+    with at(lines.place("axes", name, where)):
+        prove_distinct_when_hidden(factor)
     return factor
 
 
@@ -72,6 +75,20 @@ def prove_interpreter(factor: Factor, command: Sequence[str]) -> None:
         raise CommandError(
             f"axis {factor.name!r} has no place in the command; write {{{PYTHON}}} where its interpreter belongs, e.g. "
             f"{{{PYTHON}}} train.py"
+        )
+
+
+def prove_distinct_when_hidden(factor: Factor) -> None:
+    """SpecError where two values are secrets: what is written down of both is the same, so no cell could be named."""
+    variables = [pair for bundle in factor.bundles for pair in bundle.env]
+    hidden = secrets(variables)
+    values = [redact_text(value, values=hidden) for value in factor.axis.values if isinstance(value, str)]
+    if len(set(values)) < len(values):
+        variable = next((name for name, value in variables if value in hidden), "NAME")
+        raise SpecError(
+            f"axis {factor.name!r} lists secrets, which are written down nowhere, so its cells could not be told "
+            f"apart; list names, values: [first, second], and let each name its secret in a matrix file, "
+            f"apply: {{map: {{first: {{env: {{{variable}: ..}}}}, ..}}}}, or let the program look it up by that name"
         )
 
 

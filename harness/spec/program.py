@@ -16,7 +16,7 @@ from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.inline import factor_along, name_of_axes
-from harness.spec.matrix_axes import places_of, prove_interpreter
+from harness.spec.matrix_axes import places_of, prove_distinct_when_hidden, prove_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -93,7 +93,9 @@ def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
         raise CommandError(f"axis {name!r} of a command needs its values, e.g. {name}=1..12 or {name}=first,second")
     else:
         axis = _axis(name, items)
-    return factor_along(axis)
+    factor = factor_along(axis)
+    prove_distinct_when_hidden(factor)
+    return factor
 
 
 def _prove_name(name: str, places: Mapping[str, Placeholder]) -> None:

@@ -110,6 +110,17 @@ def test_interpreters_without_a_place_in_the_command_are_refused_like_any_other_
         assert [bundle.python for bundle in matrix(*place).space.factors[0].bundles] == ["/a/python", "/b/python"]
 
 
+def test_an_axis_of_secrets_is_refused_on_the_command_line_too(tmp_path: Path):
+    def of(first: str, last: str):
+        command = ["python", "train.py", "{token}"]
+        axes = [f"token={first},{last}"]
+        return program_matrix(command, axes=axes, settings={}, env=(), environ={}, repository=tmp_path)
+
+    assert of("first", "second").space.factor("token").axis.values == ("first", "second")
+    with pytest.raises(SpecError, match="axis 'token' lists secrets, which are written down nowhere"):
+        of("hf_" + "a" * 24, "hf_" + "b" * 24)
+
+
 def test_commits_are_in_their_order_and_interpreters_in_that_given(tmp_path: Path):
     commits = three_commits(tmp_path)
     factor = elsewhere_factor(f"commit={commits[0]}..HEAD", repository=tmp_path)

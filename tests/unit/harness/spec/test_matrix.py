@@ -202,6 +202,11 @@ def test_repeats_budget_and_certificate_become_effort():
             6,
             "axis 'a' sets $A, which the command sets itself and so hides",
         ),
+        (
+            HEAD + "  t: {type: categorical, values: [secretA1, secretB2], apply: {env: HF_TOKEN}}\n",
+            7,
+            "axis 't' lists secrets, which are written down nowhere, so its cells could not be told apart; list names",
+        ),
         (HEAD + "  d: {type: flag, apply: {arg: --a}}\n", 7, "takes settings, not arguments"),
         (HEAD + "  d: {type: flag, apply: {map: {1: {}}}}\n", 7, "map says nothing for false"),
         (
