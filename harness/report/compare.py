@@ -12,6 +12,7 @@ from harness.core.dotted import leaves
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.rates import SURE, p_value
+from harness.core.verdict import Answer, Kind
 from harness.report.build import Report, build
 from harness.report.findings import Findings
 from harness.report.next_step import NextStep
@@ -21,7 +22,7 @@ from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from harness.core.point import Value
@@ -34,6 +35,20 @@ Key = tuple[tuple[str, "Value"], ...]
 
 NOT_COMPARED = "Not compared: the program's own files, which no run records; they may be the reason."
 """Of a program that is not ours and not of a commit."""
+
+CHANGES = {
+    "broken": "bad",
+    "slow now": "bad",
+    "failing more often": "bad",
+    "other failure": "unsure",
+    "fixed": "good",
+    "no longer slow": "good",
+    "failing less often": "good",
+    "inconclusive": "unsure",
+}
+"""What may become of a cell, the most urgent first, and whether that is good."""
+
+UNCHANGED = ("the same", "only after", "only before")
 
 TWICE = 2
 """Trials that a side of a pair needs before its change counts as reproduced."""
@@ -50,17 +65,35 @@ class Pair:
 
     @property
     def change(self) -> str:
-        """``fixed``, ``broken``, ``the same``, ``other failure``, ``inconclusive``, ``only before``, ``only after``."""
+        """One of CHANGES or UNCHANGED."""
         if not self.before or not self.after:
             return "only after" if self.after else "only before"
         old, new = _tone(self.before), _tone(self.after)
-        if each_verdict(self.before) == each_verdict(self.after) or old == new == "good":
-            return "the same"
-        if "unsure" in (old, new):
-            return "inconclusive"
-        if old == new:
+        if "unsure" in (old, new) or {old, new} == {"slow", "bad"}:
+            return "the same" if self._ends_alike else "inconclusive"
+        ways = {("good", "slow"): "slow now", ("slow", "good"): "no longer slow",
+                ("good", "bad"): "broken", ("bad", "good"): "fixed"}  # fmt: skip
+        return ways.get((old, new)) or self._change_of_failure()
+
+    def _change_of_failure(self) -> str:
+        """Of two sides that both fail, or both do not: whether it is in the same, and as often."""
+        if _failures(self.before) != _failures(self.after):
             return "other failure"
-        return "fixed" if new == "good" else "broken"
+        is_by_luck = self._ends_alike and self.by_chance > 1.0 - SURE
+        before, after = (_failed(side) / len(side) for side in (self.before, self.after))
+        if before == after or is_by_luck:
+            return "the same"
+        return "failing more often" if after > before else "failing less often"
+
+    @property
+    def _ends_alike(self) -> bool:
+        """Whether each ending of one side was there on the other."""
+        return set(self.before.words) == set(self.after.words)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether it changed, as far as its trials can say."""
+        return self.change in CHANGES and self.change != "inconclusive"
 
     @property
     def is_again(self) -> bool:
@@ -70,12 +103,12 @@ class Pair:
     @property
     def is_plain(self) -> bool:
         """Whether on each side all trials agree that it fails, or none says so."""
-        return all(side.bad in (0, len(side)) for side in (self.before, self.after))
+        return all(_failed(side) in (0, len(side)) for side in (self.before, self.after))
 
     @property
     def by_chance(self) -> float:
         """The probability of such a difference, or a greater one, if nothing has changed."""
-        worse, better = sorted((self.before, self.after), key=lambda side: side.bad / len(side), reverse=True)
+        worse, better = sorted((self.before, self.after), key=lambda side: _failed(side) / len(side), reverse=True)
         return p_value([(_counted(worse), _counted(better))])
 
     @property
@@ -106,19 +139,16 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     """
     cell_pairs = pairs(before, after)
     report = build(after, after_dir)
-    moved = [pair for pair in cell_pairs if pair.change in ("fixed", "broken", "other failure")]
+    moved = [pair for pair in cell_pairs if pair.is_moved]
     changes = Counter(pair.change for pair in cell_pairs)
-    tone = "bad" if changes["broken"] else "good" if moved else "unsure"
     claim = _claim(moved)
-    verdict = listed(
-        f"{changes[change]} {change}" for change in ("broken", "fixed", "other failure") if changes[change]
-    )
+    verdict = listed(f"{changes[change]} {change}" for change in CHANGES if changes[change])
     summary = replace(
         report.summary,
         kind=COMPARISON,
         verdict=verdict[:1].upper() + verdict[1:] if verdict else _unchanged(changes),
-        tone=tone,
-        answer=_answer(changes, moved, cell_pairs),
+        tone=_tone_of(changes),
+        answer=_answer(changes, cell_pairs),
         begins_with_verdict=False,
         claim=claim,
         sure=_sure(moved) or ("Nothing is claimed.",),
@@ -129,7 +159,7 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     blocks = (
         ("answer", first(report.findings, summary)),
         ("cells", Block(title="Before and after", markdown=_table(cell_pairs))),
-        ("pairs", Block(title="Minimal pairs", markdown=_pairs(moved))),
+        ("pairs", Block(title="Minimal pairs", markdown=_pairs(cell_pairs))),
         ("fixed", Block(title="What else differs", markdown=_else(before, after))),
         ("runs", Block(title="Runs", markdown=_runs(before, after))),
     )
@@ -142,6 +172,12 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     )
 
 
+def _tone_of(changes: Counter[str]) -> str:
+    """Bad where anything became worse, good where something became better and nothing else changed."""
+    tones = {tone for change, tone in CHANGES.items() if changes[change]}
+    return "bad" if "bad" in tones else "good" if tones == {"good"} else "unsure"
+
+
 def _unchanged(changes: Counter[str]) -> str:
     return "Nothing to compare" if _has_nothing_in_common(changes) else "Nothing changed"
 
@@ -151,7 +187,7 @@ def _has_nothing_in_common(changes: Counter[str]) -> bool:
 
 
 def _counted(trials: TrialSet) -> CellCount:
-    return CellCount(cell=trials.first.cell, good=trials.good, bad=trials.bad)
+    return CellCount(cell=trials.first.cell, good=trials.good, bad=_failed(trials))
 
 
 def _words(trials: TrialSet) -> list[str]:
@@ -204,22 +240,52 @@ def _value_of(factor: Factor, trial: Trial) -> Value:
 
 
 def _tone(trials: TrialSet) -> str:
-    return "bad" if trials.bad else "good" if trials.good == len(trials) else "unsure"
+    if trials.bad:
+        return "bad"
+    if trials.good == len(trials):
+        return "good"
+    return "slow" if trials.good + trials.kind_counts[Kind.SLOW] == len(trials) else "unsure"
+
+
+def _failed(trials: TrialSet) -> int:
+    """How many showed the failure that is sought; where none did, how many did not pass."""
+    return trials.bad or len(trials) - trials.good
+
+
+def _failures(trials: TrialSet) -> set[str]:
+    """What those that :func:`_failed` counts ended in."""
+    failing = [trial for trial in trials if trial.record.answer is Answer.BAD]
+    return {trial.word for trial in failing or trials if trial.record.answer is not Answer.GOOD}
 
 
 def _counts(trials: TrialSet) -> str:
-    return f"{trials.bad or trials.good} of {len(trials)}"
+    return f"{_failed(trials) or trials.good} of {len(trials)}"
 
 
-def _answer(changes: Counter[str], moved: list[Pair], cell_pairs: Sequence[Pair]) -> str:
+def _answer(changes: Counter[str], cell_pairs: Sequence[Pair]) -> str:
     both = changes.total() - changes["only before"] - changes["only after"]
     if not both:
         return "The two runs have no cell in common, so nothing can be compared."
-    if not moved:
+    changed = _by_urgency(pair for pair in cell_pairs if pair.change in CHANGES)
+    if not changed:
         return f"No verdict changed in {count(both, 'cell')} that both runs tried.{_new_failures(cell_pairs)}"
-    first = "; ".join(f"{p.name}: {each_verdict(p.before)} before, {each_verdict(p.after)} after" for p in moved[:4])
-    more = f" and {len(moved) - 4} more" if len(moved) > 4 else ""
-    return f"{first}{more}. {both - len(moved)} of {count(both, 'cell')} did not change.{_new_failures(cell_pairs)}"
+    first = "; ".join(map(_turn, changed[:4]))
+    more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+    rest = f" {changes['the same']} of {count(both, 'cell')} did not change." if changes["the same"] else ""
+    return f"{first}{more}.{rest}{_new_failures(cell_pairs)}"
+
+
+def _turn(pair: Pair) -> str:
+    """``layers=4: CRASH 2 of 4 before, CRASH 4 of 4 after``; how often is said where it is what changed."""
+    is_rate = pair.change.startswith("failing ")
+    sides = [each_verdict(side) + (f" {_counts(side)}" if is_rate else "") for side in (pair.before, pair.after)]
+    unsure = ", which says too little" if pair.change == "inconclusive" else ""
+    return f"{pair.name}: {sides[0]} before, {sides[1]} after{unsure}"
+
+
+def _by_urgency(cell_pairs: Iterable[Pair]) -> list[Pair]:
+    order = list(CHANGES)
+    return sorted(cell_pairs, key=lambda pair: order.index(pair.change) if pair.change in order else len(order))
 
 
 def _new_failures(cell_pairs: Sequence[Pair]) -> str:
@@ -292,10 +358,9 @@ def _steps_unmoved(changes: Counter[str], report: Report) -> tuple[NextStep, ...
 
 
 def _table(cell_pairs: tuple[Pair, ...]) -> str:
-    order = {"broken": 0, "other failure": 1, "fixed": 2, "inconclusive": 3}
     rows: list[tuple[str, ...]] = []
-    for pair in sorted(cell_pairs, key=lambda p: order.get(p.change, 9)):
-        change = f"**{pair.change}**" if pair.change in order else pair.change
+    for pair in _by_urgency(cell_pairs):
+        change = f"**{pair.change}**" if pair.change in CHANGES else pair.change
         rows.append((code(pair.name), _side(pair.before), _side(pair.after), change))
     return table(("cell", "before", "after", ""), rows)
 
@@ -307,11 +372,12 @@ def _side(trials: TrialSet) -> str:
     return f"{md(each_verdict(trials))} ({_counts(trials)}), {took}"
 
 
-def _pairs(moved: list[Pair]) -> str:
-    if not moved:
+def _pairs(cell_pairs: Sequence[Pair]) -> str:
+    changed_pairs = [pair for pair in cell_pairs if pair.change in CHANGES]
+    if not changed_pairs:
         return "No verdict changed, so there is no pair to look at."
     rows: list[tuple[str, ...]] = []
-    for pair in moved:
+    for pair in changed_pairs:
         changed = listed(map(code, pair.changed), most=8) or "nothing that was recorded"
         rows.append((code(pair.name), pair.change, changed))
     return table(("cell", "", "the trials differ in"), rows)

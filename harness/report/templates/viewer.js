@@ -430,15 +430,14 @@ function runPage(run) {
 
 function comparePage([before, after]) {
   const holder = el("section", { id: "trial", tabindex: "-1" });
-  const order = ["broken", "other failure", "fixed", "inconclusive", "the same", "only after", "only before"];
   const rows = DATA.pairs.map((pair, number) => ({ ...pair, number }));
-  const first = [...rows].sort((a, b) => order.indexOf(a.change) - order.indexOf(b.change))[0];
+  const first = [...rows].sort((a, b) => a.order - b.order)[0];
   let current = first ? first.number : null;
   const columns = [
     { name: "cell", text: (row) => row.name },
     { name: "before", text: (row) => row.before || "-" },
     { name: "after", text: (row) => row.after || "-" },
-    { name: "change", text: (row) => row.change, value: (row) => order.indexOf(row.change), kind: (row) => ({ broken: "bad", "other failure": "bad", fixed: "good" }[row.change] || "unsure") },
+    { name: "change", text: (row) => row.change, value: (row) => row.order, kind: (row) => row.tone },
     { name: "the trials differ in", text: (row) => row.changed.join(", ") || "-" },
   ];
   const show = (row, jump = true) => {

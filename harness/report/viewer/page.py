@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness import __version__
 from harness.core.verdict import Answer
 from harness.report.build import build
-from harness.report.compare import pairs
+from harness.report.compare import CHANGES, UNCHANGED, pairs
 from harness.report.facts import object_at
 from harness.report.render.html import own
 from harness.report.render.json import dump, hidden
@@ -61,6 +61,8 @@ def _pair(pair: Pair) -> dict[str, Any]:
     return {
         "name": pair.name,
         "change": pair.change,
+        "tone": CHANGES.get(pair.change, "unsure"),
+        "order": (*CHANGES, *UNCHANGED).index(pair.change),
         "changed": list(pair.changed),
         "before": verdict_counts(pair.before.records),
         "after": verdict_counts(pair.after.records),

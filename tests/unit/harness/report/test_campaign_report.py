@@ -392,3 +392,43 @@ def test_junit_says_in_how_many_of_its_trials_a_program_failed(make_campaign):
     case = ET.fromstring(form(run, run_dir, "junit", hide=())).find("testsuite/testcase")
 
     assert case.find("failure").get("message").endswith("CRASH (RuntimeError), 2 of 3 trials")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "tone", "answer"),
+    [
+        (["pass"] * 4, ["slow"] * 4, "1 slow now", "bad", "PASS before, SLOW after."),
+        (["slow"] * 2, ["pass"] * 2, "1 no longer slow", "good", "SLOW before, PASS after."),
+        (
+            *(["pass", "crash"] * 2, ["crash"] * 4, "1 failing more often", "bad"),
+            "PASS, CRASH (RuntimeError) 2 of 4 before, CRASH (RuntimeError) 4 of 4 after.",
+        ),
+        (
+            *(["crash"] * 4, ["crash", "pass"] * 2, "1 failing less often", "good"),
+            "CRASH (RuntimeError) 4 of 4 before, CRASH (RuntimeError), PASS 2 of 4 after.",
+        ),
+        (
+            *(["pass"] * 8 + ["crash"], ["crash"] * 8 + ["pass"], "1 failing more often", "bad"),
+            "PASS, CRASH (RuntimeError) 1 of 9 before, CRASH (RuntimeError), PASS 8 of 9 after.",
+        ),
+        (["crash"], ["hang"], "1 other failure", "unsure", "CRASH (RuntimeError) before, HANG (deadlock) after."),
+        (
+            *(["crash"] * 2, ["slow"] * 2, "1 inconclusive", "unsure"),
+            "CRASH (RuntimeError) before, SLOW after, which says too little.",
+        ),
+        (["pass"], ["untold"], "1 inconclusive", "unsure", "PASS before, UNRESOLVED after, which says too little."),
+        (
+            *(["pass", "crash", "pass"], ["crash", "pass", "pass"], "Nothing changed", "unsure"),
+            "No verdict changed in 1 cell that both runs tried.",
+        ),
+        (["slow"], ["slow"], "Nothing changed", "unsure", "No verdict changed in 1 cell that both runs tried."),
+    ],
+)
+def test_a_comparison_says_what_became_of_a_cell(make_campaign, before, after, verdict, tone, answer):
+    sides = [make_campaign([(LONG, kind, n) for n, kind in enumerate(kinds)]) for kinds in (before, after)]
+    report = compare(sides[0][0], *sides[1])
+    told = report.summary
+    assert (told.verdict, told.tone) == (verdict, tone)
+    assert told.answer.endswith(answer)
+    assert "0 of" not in block(report, "cells")
+    assert "0 of" not in "".join(told.sure)
