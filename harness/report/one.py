@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,13 @@ from harness.core.dotted import leaves
 from harness.core.evidence import latest_rate_s
 from harness.core.node import in_words
 from harness.core.outcome import Ending
-from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import FAILURES, Confidence, Kind
 from harness.reading.frames import is_noise, telling_frame
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
 from harness.report.findings import to_tell_of
+from harness.report.how_often import how_often, passes_and_failures
 from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
@@ -34,7 +33,7 @@ from harness.report.stacks import (
 )
 from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
-from harness.report.text import command, count, listed, named_path, ranges, seconds, size, wrap
+from harness.report.text import command, count, named_path, ranges, seconds, size, wrap
 from harness.report.watched import OVER, job_lines
 from harness.report.watched import step as step_of_watched
 from harness.report.words import watched_without_verdict
@@ -56,11 +55,6 @@ LONGEST = 1200
 """Characters of one line of output that are shown; the report has all of it."""
 RIVALS = 2
 """Other causes that a reader must know of now; the report has all."""
-UNDECIDED = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
-"""Verdicts that do not say whether a program fails."""
-
-MOST_PASSES = 10_000
-"""More passes than these are nobody's to try."""
 
 
 def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
@@ -152,45 +146,8 @@ def _tally(records: Sequence[TrialRecord]) -> list[str]:
         took = median(record.outcome.duration_s for record in runs)
         usual = " in the median" if len(runs) > 1 else ""
         rows += _indented(f"{verdict}: {count(len(runs), 'run')} ({numbers}), {took:.1f} s{usual}")
-    passes, _ = _passes_and_failures(records)
+    passes, _ = passes_and_failures(records)
     return ["", f"{passes} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
-
-
-def _passes_and_failures(records: Sequence[TrialRecord]) -> tuple[int, int]:
-    passes = failed = 0
-    for record in records:
-        if record.verdict.kind is Kind.PASS:
-            passes += 1
-        elif _has_failed(record):
-            failed += 1
-    return passes, failed
-
-
-def _has_failed(record: TrialRecord) -> bool:
-    return record.verdict.kind is not Kind.PASS and record.verdict.kind not in UNDECIDED
-
-
-def how_often(records: Sequence[TrialRecord]) -> str:
-    """How often it fails, by the runs that passed or failed, and how many passes would show it fixed."""
-    passes, failed = _passes_and_failures(records)
-    runs = passes + failed
-    if not runs:
-        return "no run passed or failed: how often it fails is not known"
-    aside = f"; {len(records) - runs} undecided are left out" if runs < len(records) else ""
-    low, high = interval(failed, runs)
-    if not failed:
-        ruled_out = 1 - (1 - SURE) ** (1 / runs)
-        return f"no failure in {runs} runs: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
-    rate = f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
-    kinds = Counter(str(record.verdict) for record in records if _has_failed(record))
-    if len(kinds) > 1:
-        each = listed(
-            f"{passes_that_show(times / runs)} for {kind}, {times} of {runs}" for kind, times in kinds.items()
-        )
-        return f"{rate}So many passes in a row would show one of them fixed at its rate ({SURE:.0%}): {each}"
-    least = f", {passes_that_show(low)} if it is as rare as {low:.1%}" if passes_that_show(low) < MOST_PASSES else ""
-    passes = count(passes_that_show(failed / runs), "pass")
-    return f"{rate}{passes} in a row would show it fixed at that rate ({SURE:.0%}){least}"
 
 
 def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:

@@ -13,6 +13,7 @@ from harness.core.verdict import Kind
 from harness.report.asked import answers, why_slow
 from harness.report.expected import ending, names_by_expectation, verdict_by_expectation
 from harness.report.findings import FAILED, cells_of
+from harness.report.how_often import how_often_in
 from harness.report.summary import (
     Summary,
     happened,
@@ -397,7 +398,9 @@ def _is_steady(findings: Findings) -> bool:
 def sure_of(findings: Findings) -> tuple[str, ...]:
     """The counts that carry it."""
     if findings.is_single:
-        return (f"{verdict_counts(findings.run.records)}.",) if findings.run.records else ()
+        often = how_often_in(findings)
+        rate = f" {often[0].upper()}{often[1:]}." if often else ""
+        return (f"{verdict_counts(findings.run.records)}.{rate}",) if findings.run.records else ()
     failed = [result for result in findings.results if result.count.bad]
     sentences = _causes(findings)
     if not sentences and failed:

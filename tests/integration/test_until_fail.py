@@ -43,6 +43,16 @@ def test_it_is_run_until_it_fails_and_the_failure_is_what_is_told(tmp_path):
     assert failure.get("message", "").startswith(line.replace(str(Path.home()), "~"))
 
 
+def test_every_form_of_its_report_says_how_often_it_fails_and_what_would_show_it_fixed(tmp_path):
+    said = json.loads(run(tmp_path, "--repeat", "5", "--json").stdout)["how_often"]
+    assert "14 passes in a row would show it fixed" in said
+    for form in ("md", "html", "short", "terminal"):
+        assert said[1:] in " ".join(written(tmp_path, form).split()), form
+    assert json.loads(written(tmp_path, "json"))["how_often"] == said
+    properties = ET.fromstring(written(tmp_path, "junit")).iter("property")
+    assert [(one.get("name"), one.get("value")) for one in properties] == [("how_often", said)]
+
+
 def written(tmp_path, form):
     done = CliRunner().invoke(main, ["report", "--runs", str(tmp_path / "kept"), "--format", form])
     assert done.exit_code == 0, done.output

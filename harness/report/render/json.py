@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.codec import to_json
 from harness.report.asked import answers
+from harness.report.how_often import how_often_in
 from harness.report.tried import kind_counts
 from harness.report.words import certificate
 
@@ -52,7 +53,7 @@ def hidden(document: dict[str, Any], hide: Callable[[str], str]) -> dict[str, An
 
 def first_screen(report: Report) -> dict[str, Any]:
     """The first screen as JSON-ready data."""
-    summary = report.summary
+    summary, often = report.summary, how_often_in(report.findings)
     return {
         "schema": SCHEMA,
         "kind": summary.kind,
@@ -66,6 +67,7 @@ def first_screen(report: Report) -> dict[str, Any]:
         "rank": summary.rank,
         "place": summary.place.text,
         "next_steps": [{"text": step.text, "command": list(step.command)} for step in summary.steps],
+        **({"how_often": often} if often else {}),
         **({} if summary.job is None else {"job": to_json(summary.job)}),
     }
 

@@ -13,6 +13,7 @@ from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.findings import FAILED
+from harness.report.how_often import how_often_in
 from harness.report.tried import TrialSet, each_verdict
 from harness.report.words import MOVING, at, not_run, of
 
@@ -70,6 +71,9 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """
     findings = report.findings
     suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=report.run.started_at.rstrip("Z"))
+    if often := how_often_in(findings):
+        properties = ET.SubElement(suite, "properties")
+        ET.SubElement(properties, "property", name="how_often", value=_printable(often, hide))
     if findings.is_line:
         cases = [_judged(findings.run.axis.name, at(findings, cell.value), cell) for cell in findings.along]
     else:

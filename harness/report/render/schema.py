@@ -29,7 +29,8 @@ def published() -> str:
         "properties": {
             "schema": {"const": SCHEMA},
             "kind": {"enum": ["single", "threshold", "matrix", "minimise", "explore", "comparison"]},
-            **dict.fromkeys(("title", "verdict", "answer", "claim", "certificate", "judged", "rank", "place"), TEXT),
+            **dict.fromkeys(("title", "verdict", "answer", "claim", "certificate", "how_often"), TEXT),
+            **dict.fromkeys(("judged", "rank", "place"), TEXT),
             "claim_word": {"enum": ["", "observed", "reproduced", "isolated"]},
             "next_steps": _list({"text": TEXT, "command": {"type": "array", "items": TEXT}}),
             "job": {"$ref": f"#/$defs/{ForeignJob.__name__}"},
