@@ -63,7 +63,7 @@ class Entry:
 SLOW = Rival(
     "slow",
     "it would have gone on: the work only takes longer",
-    pro=(signs.stacks_move, signs.within_prediction, signs.memory_moves, signs.gpu_works),
+    pro=(*signs.FOR_SLOW, signs.within_prediction, signs.gpu_works),
     con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
     test=signs.given_time(
         "a slow trial makes its next mark, a hung one never does",
@@ -447,7 +447,7 @@ RIVALS: tuple[Entry, ...] = (
                 "stuck",
                 "nothing that it waits for will come",
                 pro=(signs.stacks_stay, signs.asleep, signs.beyond_prediction, signs.pending, signs.gpu_occupied),
-                con=(signs.stacks_move, signs.memory_moves, signs.within_prediction),
+                con=(signs.stacks_move, signs.memory_moves, signs.within_prediction, signs.may_be_ended),
                 test=signs.longer_with_native_frames,
             ),
         ),

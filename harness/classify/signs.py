@@ -14,6 +14,7 @@ from harness.core.outcome import Ending, StopReason
 from harness.reading.desync import of_this_silence
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
+from harness.reading.loops import changes, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,6 +134,42 @@ def memory_moves(case: Case) -> str:
     if moved is None or moved.counters_still:
         return ""
     return f"{moved.faults} page faults, {moved.rss_bytes / 1e6:+.1f} MB, {moved.io_bytes} bytes of I/O"
+
+
+def gets_further(case: Case) -> str:
+    """A loop counts on, or what its condition asks for changes."""
+    one = job_of_case(case).leader
+    if one is None or one.motion is None:
+        return ""
+    counts, changing = progress(one.samples), changes(one.samples)
+    if counts or changing is None:
+        return ", ".join(map(str, counts))
+    at = f"{changing.function} ({changing.file.rpartition('/')[2]}:{changing.header_line})"
+    return f"the variables of `{changing.header}` in {at} change from sample to sample"
+
+
+def moves(case: Case) -> str:
+    """The process computes, or is woken again and again."""
+    moved = _motion(case)
+    if moved is None:
+        return ""
+    if moved.busy:
+        return f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s"
+    return "" if moved.still else f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU"
+
+
+def may_be_ended(case: Case) -> str:
+    """What it waits for may come by itself, or from somebody else."""
+    one = job_of_case(case).leader
+    if one is None or one.motion is None:
+        return ""
+    ways = [chance.how for chance in one.chances if chance.ender is not None]
+    stand = job_of_case(case).stand
+    for pid in sorted(one.depends_on & stand.keys()):
+        other = stand[pid]
+        if other.chances:
+            ways.append(f"process {in_words(pid)} ({other.command}): {other.chances[0].how}")
+    return ", ".join(ways)
 
 
 def memory_grew(case: Case) -> str:
@@ -311,3 +348,7 @@ def longer_with_native_frames(case: Case) -> str:
     if _is_watched(case):
         return f"{again}; see why no native frames could be taken with: nsa-harness doctor"
     return f"{again}, and let it be looked at with native frames"
+
+
+FOR_SLOW: tuple[Sign, ...] = (gets_further, moves, memory_moves, stacks_move, may_be_ended)
+"""What speaks for a silence that ends by itself."""

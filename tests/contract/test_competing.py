@@ -56,6 +56,15 @@ def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(case
         assert other.experiment
 
 
+@pytest.mark.parametrize("name", ["gpu-spin", "nccl-spin", "compile-stall", "page-thrash", "poll-forever"])
+def test_what_a_verdict_says_for_slow_its_hypothesis_says_too(name):
+    verdict = classify({**GPU, **NCCL, **CPU}[name])
+    said = re.search(r"for slow: (.*?)(?:; for stuck|; missing|$)", verdict.because)
+    (slow,) = [other for other in verdict.alternatives if other.cause == "slow"]
+    assert said is not None
+    assert ", ".join(slow.supports) == said[1]
+
+
 def test_what_is_proven_has_no_rivals_unless_they_are_about_why():
     assert classify(crashed("shapes (3, 4) and (5, 6) cannot be multiplied")).alternatives == ()
     assert classify(crashed("CUDA out of memory")).alternatives

@@ -21,7 +21,7 @@ from harness.classify.facts import (
 )
 from harness.classify.rules.busy import LONGER, healthy_silence_s
 from harness.classify.rules.stalled import stalled, stuck
-from harness.classify.signs import asleep, memory_moves, stacks_move
+from harness.classify.signs import FOR_SLOW, asleep
 from harness.classify.views import (
     absent_and_waiting,
     alike,
@@ -180,34 +180,11 @@ def _compiles(case: Case, pids: frozenset[int]) -> bool:
 
 def _groups(case: Case, one: Standing | None) -> list[str]:
     sides = (
-        ("for slow", _for_slow(case, one)),
+        ("for slow", list(filter(None, (sign(case) for sign in FOR_SLOW)))),
         ("for stuck", _for_stuck(case, one)),
         ("missing", _missing(case, one)),
     )
     return [f"{name}: {', '.join(signs)}" for name, signs in sides if signs]
-
-
-def _for_slow(case: Case, one: Standing | None) -> list[str]:
-    if one is None or one.motion is None:
-        return []
-    moved = one.motion
-    signs = list(map(str, progress(one.samples)))
-    changing = changes(one.samples)
-    if changing is not None and not signs:
-        at = f"{changing.function} ({changing.file.rpartition('/')[2]}:{changing.header_line})"
-        signs.append(f"the variables of `{changing.header}` in {at} change from sample to sample")
-    if moved.busy:
-        signs.append(f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s")
-    elif not moved.still:
-        signs.append(f"woken {moved.switches} times in {moved.seconds:.1f} s, {moved.cpu_s:.2f} s CPU")
-    signs += filter(None, (memory_moves(case), stacks_move(case)))
-    signs += [chance.how for chance in one.chances if chance.ender is not None]
-    stand = job_of_case(case).stand
-    for pid in sorted(one.depends_on & stand.keys()):
-        other = stand[pid]
-        if other.chances:
-            signs.append(f"process {in_words(pid)} ({other.command}): {other.chances[0].how}")
-    return signs
 
 
 def _for_stuck(case: Case, one: Standing | None) -> list[str]:
