@@ -15,6 +15,7 @@ from harness.reading.desync import of_this_silence
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
+from harness.reading.pace import deciding_total_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -322,6 +323,9 @@ def _more_time(case: Case) -> str:
         StopReason.STALL: ("stall", budget.stall),
         StopReason.TOTAL: ("total", budget.total),
     }
+    total_s = deciding_total_s(budget, ran_s=case.outcome.duration_s) if reason is StopReason.TOTAL else None
+    if total_s is not None:
+        return f"run it again with a total limit of {total_s:.0f} s, by which any silence is decided"
     if reason is not None and reason in limits and not limits[reason][1].is_endless:
         return f"run it again with ten times the {limits[reason][0]} limit"
     if reason is StopReason.PACE:

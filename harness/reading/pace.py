@@ -13,6 +13,7 @@ One definition for the watch, which asks it live, and for the rules, which ask i
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ what computes may only be slow."""
 
 WATCHED = 4.0
 """Times its limit that a silence is watched at most; the pace never waits longer."""
+
+TEN_TIMES = 10.0
+"""What is undecided is given so many times the limit that ended it: what is only slow goes on then, a hang does not."""
 
 ONLOOKERS_S = 45.0
 """Silence before a hang is told beside threads that by their source merely look on: what their calls come to, a filter
@@ -88,6 +92,20 @@ def suspicious_s(pace: Pace) -> float:
 def silence_limit(budget: Budget, *, training: bool) -> Limit:
     """The limit that a silence is held against: starting and ending may take long and are not training."""
     return budget.stall if training else budget.startup
+
+
+def longest_watch_s(budget: Budget) -> float | None:
+    """Seconds after which any silence is decided; None where a limit for silence has no end."""
+    limits = (budget.startup, budget.stall)
+    return None if any(limit.is_endless for limit in limits) else WATCHED * max(limit.seconds for limit in limits)
+
+
+def deciding_total_s(budget: Budget, *, ran_s: float) -> float | None:
+    """The total limit by which a trial that ran for ``ran_s`` is decided; None where ten times the one it had is."""
+    watch_s = longest_watch_s(budget)
+    if watch_s is None or ran_s + watch_s <= TEN_TIMES * budget.total.seconds:
+        return None
+    return math.ceil(ran_s + watch_s)
 
 
 def awaits_a_step(budget: Budget, *, begun: bool) -> bool:

@@ -18,6 +18,7 @@ from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
+from harness.reading.pace import TEN_TIMES, deciding_total_s
 from harness.report.asked import instead_of_slow
 from harness.report.expected import expected
 from harness.report.next_step import NextStep
@@ -428,7 +429,10 @@ def _needed_s(findings: Findings, slow: TrialSet) -> float:
 
 
 def more_time(run: Run, record: TrialRecord) -> NextStep | None:
-    """One program, with ten times the limit that ended it undecided; None where no limit did, or it was decided."""
+    """One program, with so much more of the limit that ended it undecided that it is decided.
+
+    None where no limit ended it, or it was decided.
+    """
     budget = record.trial.budget
     limits = {
         StopReason.STALL: ("--stall", "stall", budget.stall),
@@ -440,9 +444,12 @@ def more_time(run: Run, record: TrialRecord) -> NextStep | None:
     if not is_open or reason is None or reason not in limits or run.invocation is None:
         return None
     option, name, limit = limits[reason]
-    amount = f"ten times the {name} limit of {limit.seconds:g} s"
+    enough_s, amount = TEN_TIMES * limit.seconds, f"ten times the {name} limit of {limit.seconds:g} s"
+    total_s = deciding_total_s(budget, ran_s=record.outcome.duration_s) if reason is StopReason.TOTAL else None
+    if total_s is not None:
+        enough_s, amount = total_s, f"{total_s:.0f} s instead of {limit.seconds:g} s, by which any silence is decided"
     text = f"Give it {amount}: what is only slow then goes on, a hang does not."
-    return NextStep(text=text, command=run.invocation.having(option, f"{math.ceil(10 * limit.seconds)}s").argv)
+    return NextStep(text=text, command=run.invocation.having(option, f"{math.ceil(enough_s)}s").argv)
 
 
 def _undecided(findings: Findings) -> NextStep | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,20 @@ def test_of_a_watched_job_no_experiment_names_a_limit():
         (StopReason.TOTAL, {"total": Limit(seconds=9.0, source="user")}, "ten times the total limit"),
         (StopReason.STALL, {"stall": Limit(seconds=9.0, source="user")}, "ten times the stall limit"),
         (StopReason.STARTUP, {"startup": Limit(seconds=9.0, source="user")}, "ten times the start-up limit"),
+        (
+            StopReason.TOTAL,
+            dict.fromkeys(("total", "startup", "stall"), Limit(seconds=1000.0, source="user")),
+            "ten times the total limit",
+        ),
+        (
+            StopReason.TOTAL,
+            {
+                "total": Limit(seconds=12.0, source="user"),
+                "startup": Limit(seconds=120.0, source="default"),
+                "stall": Limit(seconds=60.0, source="default"),
+            },
+            f"a total limit of {math.ceil(GPU['backward_lock'].outcome.duration_s + 4 * 120)} s, by which any silence",
+        ),
         (StopReason.PACE, {}, "--stall 60s"),
         (StopReason.CERTAIN, {}, "nsa-harness watch PID"),
         (StopReason.TOTAL, {}, "nsa-harness watch PID"),

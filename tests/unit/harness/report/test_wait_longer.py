@@ -9,6 +9,7 @@ import pytest
 
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
+from harness.core.trial import NEVER_S, Budget, Limit
 from harness.core.verdict import Answer, Confidence, Kind
 from harness.report import one
 from harness.report.findings import Findings
@@ -67,3 +68,23 @@ def test_a_program_that_a_limit_ended_undecided_is_run_again_with_more_of_it(
     screen = " ".join(one.text(run, {record.trial.key: evidence}, where=Path("runs")).split())
     assert screen.endswith(command.format(round(10 * limit[stopped_by].seconds)))
     assert ("Give it ten times" in screen) is (more_time(run, record) is not None) is (kind is Kind.UNRESOLVED)
+
+
+@pytest.mark.parametrize(("total_s", "startup_s", "proposed_s"), [(12, 120, 492), (60, 120, 600), (12, NEVER_S, 120)])
+def test_more_of_all_its_time_is_enough_for_a_silence_to_be_decided(make_run, parts, total_s, startup_s, proposed_s):
+    record, _ = parts["slow"](5)
+    limits = {"total": total_s, "startup": startup_s, "stall": 4.0}
+    budget = Budget(**{name: Limit(seconds=float(amount), source="test") for name, amount in limits.items()})
+    record = replace(
+        record,
+        trial=replace(record.trial, budget=budget),
+        outcome=replace(record.outcome, stopped_by=StopReason.TOTAL, duration_s=float(total_s)),
+        verdict=replace(record.verdict, kind=Kind.UNRESOLVED),
+    )
+    asked = Invocation(verb=("run",), options=(("--limit", f"{total_s}s"),), command=("python", "train.py"))
+    step = more_time(replace(make_run("threshold")[0], records=(record,), invocation=asked), record)
+    assert step is not None
+    assert f"--limit {proposed_s}s" in " ".join(step.command)
+    assert (f"{proposed_s} s instead of {total_s} s, by which any silence is decided" in step.text) is (
+        proposed_s == 492
+    )
