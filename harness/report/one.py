@@ -172,8 +172,8 @@ def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
         out += _last_words(evidence, record.verdict.rank)
     sure = record.verdict.confidence in (Confidence.PROOF, Confidence.HIGH)
     rivals = () if sure or record.verdict.cause == "moving" else record.verdict.alternatives[:RIVALS]
-    for other in rivals:
-        also = "" if record.verdict.kind is Kind.UNRESOLVED and other is rivals[0] else "also "
+    for number, other in enumerate(rivals):
+        also = "" if record.verdict.kind is Kind.UNRESOLVED and number == 0 else "also "
         out += ["", *_indented(f"it may {also}be {other.cause}: {clean(other.because)}")]
         out += _indented(f"to decide: {clean(other.experiment)}") if other.experiment else []
     return out
