@@ -71,7 +71,8 @@ def harness(out: Path, name: str, *argv: str, env: dict[str, str] | None = None,
     path = out / f"{name}.txt"
     with path.open("w") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness", *argv],
+            # Once it died of a segmentation fault, and nothing said where.
+            [sys.executable, "-X", "faulthandler", "-m", "harness", *argv],
             stdout=file,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
