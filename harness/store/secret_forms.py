@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 
+from harness.store.redact import HIDDEN
+
 ASSIGNMENT = re.compile(r"(?:^|(?<==))([A-Z][A-Z0-9_]*)=(.+)", re.DOTALL)
-_VALUE = r"""[^\s'"`,;&\\]{6,}"""
-"""Ends where a quotation or an escape does, so that JSON stays JSON."""
+_IN_VALUE = r"""[^\s'"`,;&\\]"""
+_VALUE = rf"(?!{HIDDEN}(?!{_IN_VALUE})){_IN_VALUE}{{6,}}"
+"""Ends where a quotation or an escape does, so that JSON stays JSON; what is hidden already is left as it is."""
 
 _QUOTE = r"""\\?["']?"""
 """Also one that is escaped, as in JSON within JSON."""

@@ -71,5 +71,10 @@ def test_innocent_text_is_left_alone(text):
     assert redact_text(text) == text
 
 
+def test_what_is_hidden_already_is_not_hidden_again_in_another_word():
+    assert redact_text("db_password = <hidden>", word="(hidden)") == "db_password = <hidden>"
+    assert redact_text("password=<hidden>-and-more", word="(hidden)") == "password=(hidden)"
+
+
 def test_a_variable_named_like_a_short_password_holds_a_secret():
     assert secrets([("MYSQL_PWD", "letmein-pwd"), ("PWD", "a-folder")]) == ("letmein-pwd",)
