@@ -118,6 +118,7 @@ def test_a_planted_deadlock_is_found_and_the_waiting_function_named(tmp_path: Pa
     assert trial_processes(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_slow_model_is_slow_and_nothing_is_claimed_beyond(tmp_path: Path):
     # Sixty-four layers take sixty times what one takes, and have ten times what one took here just now.
     argv = ("--attention=legacy-sequential", *SMALL, "--seq-len=96")

@@ -153,6 +153,7 @@ nbformat.write(book, sys.argv[2])
 """
 
 
+@pytest.mark.long
 def test_the_notebook_runs_and_shows_its_answers_as_pages(tmp_path):
     pytest.importorskip("nbclient")
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

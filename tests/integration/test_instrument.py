@@ -205,7 +205,7 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("ends", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_what_a_program_puts_into_its_folder_does_not_stop_the_controller(place, trap, ends):
     wait = "" if ends else "\nimport time\nwhile True:\n    print('step', flush=True)\n    time.sleep(0.2)"
     (place / "traps.py").write_text(

@@ -131,6 +131,7 @@ def test_the_first_bad_commit_is_found_in_worktrees_of_its_own(tmp_path: Path, h
     assert git("status", "--porcelain", "--", "program.py", cwd=tmp_path).stdout == ""
 
 
+@pytest.mark.long
 def test_git_bisect_run_finds_it_too(tmp_path: Path, history: list[str]):
     (tmp_path / "one.yaml").write_text(
         "version: 1\nname: one\ntarget: command\ncommand: ['{python}', program.py]\n"

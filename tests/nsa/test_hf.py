@@ -84,7 +84,7 @@ def test_what_stands_in_the_padding_changes_no_bit():
     assert torch.equal(model(ids, attention_mask=mask).logits[real], model(other, attention_mask=mask).logits[real])
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("use_cache", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"eos_token_id": 32}], ids=["greedy", "beams", "with an end"])
 def test_prompts_of_unequal_length_continue_as_each_does_alone(use_cache, how):
     model, (ids, mask) = model_of().double(), padded()
@@ -143,7 +143,8 @@ def test_a_call_that_an_exception_ends_is_taken_in_by_no_row():
     assert torch.equal(model(ids[:, :1], past_key_values=cache).logits, wanted)
 
 
-@pytest.mark.parametrize("interrupt", [InterruptAt, pytest.param(InterruptAtLine, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("interrupt", [InterruptAt, InterruptAtLine])
 def test_a_call_interrupted_anywhere_is_taken_in_by_no_row_and_the_retry_has_the_same_bits(interrupt):
     model, (ids, mask) = model_of(num_hidden_layers=1).requires_grad_(False), padded()
     ids, mask = ids[1:3], mask[1:3]

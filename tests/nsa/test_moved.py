@@ -104,6 +104,7 @@ def test_a_copy_and_a_pickle_ask_again_and_give_the_same_numbers():
         assert torch.equal(other(ids), expected)
 
 
+@pytest.mark.long
 def test_a_compiled_call_takes_lengths_on_both_sides_of_a_choice_as_one_graph(monkeypatch):
     monkeypatch.setattr(sdpa, "LONGEST", 512)
     torch._dynamo.reset()

@@ -81,8 +81,8 @@ def ways(ranks):
     ("saved", "loaded"),
     [
         ((2, "fsdp"), (1, "single")),
-        ((1, "fsdp"), (2, "fsdp")),
-        ((2, "fsdp1"), (2, "fsdp")),
+        pytest.param((1, "fsdp"), (2, "fsdp"), marks=pytest.mark.long),
+        pytest.param((2, "fsdp1"), (2, "fsdp"), marks=pytest.mark.long),
         pytest.param((2, "fsdp"), (1, "fsdp"), marks=pytest.mark.long),
         pytest.param((1, "single"), (2, "fsdp"), marks=pytest.mark.long),
         pytest.param((2, "ddp"), (1, "single"), marks=pytest.mark.long),

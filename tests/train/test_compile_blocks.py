@@ -25,7 +25,8 @@ def close(found, plain):
             assert error < 1e-5, f"{name} is off by {error:.2g}"
 
 
-@pytest.mark.parametrize("checkpointing", [pytest.param("none", marks=pytest.mark.long), "nonreentrant"])
+@pytest.mark.long
+@pytest.mark.parametrize("checkpointing", ["none", "nonreentrant"])
 def test_one_process(plain, checkpointing):
     close(compiled_gradients(0, {"train.checkpointing": checkpointing}), plain)
 

@@ -86,6 +86,7 @@ def test_every_gradient_is_announced_once_as_it_comes_from_the_last_block_to_the
     assert names.index("blocks.2.mlp.fc2.weight") < names.index("blocks.1.mlp.fc2.weight") < names.index("embed.weight")
 
 
+@pytest.mark.long
 def test_every_rank_announces_its_gradients_under_ddp(ranks):
     for lines in ranks.run(arrivals, {"parallel.mode": "ddp", "train.checkpointing": "reentrant"}):
         announced_once(lines)

@@ -57,7 +57,7 @@ def other_size(record: dict) -> None:
     record["entries"][-1]["input_sizes"] = record["entries"][-1]["output_sizes"] = [[11]]
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", [BOTH[0], *(pytest.param(name, marks=pytest.mark.long) for name in BOTH[1:])])
 def test_a_missing_rank_is_the_one_that_torchs_own_analyser_names(dumps, name):
     folder = dumps(name)
     theirs = torchs_own(folder)
@@ -75,7 +75,7 @@ def test_a_missing_rank_is_the_one_that_torchs_own_analyser_names(dumps, name):
     ("edit", "ours", "torchs"),
     [
         (other_call, "other operation", "COLLECTIVE_TYPE_MISMATCH"),
-        (other_size, "other shape", "SIZE_OR_SYNTAX_MISMATCH"),
+        pytest.param(other_size, "other shape", "SIZE_OR_SYNTAX_MISMATCH", marks=pytest.mark.long),
     ],
 )
 def test_different_calls_are_seen_where_torchs_own_analyser_sees_them(dumps, edit, ours, torchs):
