@@ -162,7 +162,7 @@ class Proc(Files):
         limit = re.search(r"^Max cpu time +(\S+)", self.text(f"{pid}/limits") or "", re.MULTILINE)
         is_limited = limit is not None and limit[1] != "unlimited"
         has_a_timer = "notify: signal" in (self.text(f"{pid}/timers") or "")
-        may_be_armed = not self.children(pid) and self._sets_alarms(pid)
+        may_be_armed = self._sets_alarms(pid) and not self.children(pid)
         names = {TIMER: has_a_timer, CPU_LIMIT: is_limited, ALARM: may_be_armed}
         return tuple(name for name, applies in names.items() if applies)
 
