@@ -82,7 +82,7 @@ def _commit(checkout: Path) -> str | None:
 
 
 def _git(folder: Path, *argv: str) -> str:
-    command = ["git", "-C", str(folder), *argv]
+    command = ["git", "--no-optional-locks", "-C", str(folder), *argv]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=5, check=True)
     return done.stdout.strip()
 

@@ -162,10 +162,10 @@ class Runner:
             is_interrupted = self.examine and self.interrupted()
             self.time_is_up = self.time_is_up or is_interrupted or self.age_s() >= self.trial.budget.total.seconds
             self.round_began_s, self.position = self.silence_s(), 0
-            causes = [f"silent for {self.silence_s():.1f} s: "] if self.silence_s() >= 1.0 else []
-            causes = ["its time is up: "] if self.time_is_up else causes
-            causes = ["you asked to stop (again: at once): "] if is_interrupted else causes
-            self.tell(note=f"{''.join(causes)}looking into it")
+            cause = f"silent for {self.silence_s():.1f} s: " if self.silence_s() >= 1.0 else ""
+            cause = "its time is up: " if self.time_is_up else cause
+            cause = "you asked to stop (again: at once): " if is_interrupted else cause
+            self.tell(note=f"{cause}looking into it")
         if step.act is Act.LOOK:
             self.sampler.look()
             self._note_absent_ranks()

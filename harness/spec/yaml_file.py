@@ -97,9 +97,8 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
     try:
         reader: Any = YAML(typ="safe", pure=True)  # its methods have no types
         node = reader.compose(text)
-        lines = Lines(
-            name, node, reader.constructor
-        )  # before anything is made of it: bounds are checked on what is written
+        # Before anything is made of it: bounds are checked on what is written.
+        lines = Lines(name, node, reader.constructor)
         data = None if node is None else reader.constructor.construct_document(node)
     except MarkedYAMLError as error:
         marked: Any = error

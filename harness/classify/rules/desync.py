@@ -244,7 +244,8 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
     groups = alike(there)
     calls = [(meeting.kind, meeting.name) for meeting in _meetings(there)]
     is_one_call, names_of_calls = len(set(calls)) == 1, [name for _, name in calls]
-    if is_one_call and not (AWAITS_ID in _stages(there) and not {GATHERS, CONNECTS}.isdisjoint(_stages(there))):
+    makes_several = AWAITS_ID in _stages(there) and bool({GATHERS, CONNECTS} & _stages(there))
+    if is_one_call and not makes_several:
         return _together(case, there)
     if set(names_of_calls) == {STORE, "init_process_group"}:
         return None  # who joins waits for the store too: whoever makes it, or its network, may merely be slow
