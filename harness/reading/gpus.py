@@ -116,9 +116,15 @@ class GpuView:
         return replace(self, samples=self.samples[begin:])
 
     @property
-    def rests_for_them(self) -> bool:
-        """Whether no sample saw their kernels on it: it ran none at all, or none of theirs beside those of others."""
-        return all(sample.utilisation == 0 or _runs_for_others(sample, self.pids) for sample in self.samples)
+    def rests_for_them(self) -> GpuView:
+        """Its last samples that saw no kernel of theirs: it ran none at all, or only those of others."""
+        begin = len(self.samples)
+        while begin and self._is_without_theirs(self.samples[begin - 1]):
+            begin -= 1
+        return replace(self, samples=self.samples[begin:])
+
+    def _is_without_theirs(self, sample: GpuSample) -> bool:
+        return sample.utilisation == 0 or _runs_for_others(sample, self.pids)
 
     @property
     def _is_full_and_rests(self) -> bool:
@@ -259,9 +265,12 @@ def _works(activity: GpuActivity) -> bool:
 
 
 def _runs_for_others(sample: GpuSample, pids: frozenset[int]) -> bool:
-    """Whether the driver tells who uses a card's multiprocessors, and these processes are not among them."""
-    use = {process.pid: process.sm_percent or 0 for process in sample.processes}
-    return any(use.values()) and not any(use.get(pid) for pid in pids)
+    """Whether the driver tells who uses a card's multiprocessors, and these processes are not among them.
+
+    What it tells is a mean over some time: a few percent of one that ran its last kernel seconds ago.
+    """
+    users = {process.pid for process in sample.processes if (process.sm_percent or 0) >= FOREIGN_SM}
+    return bool(users) and users.isdisjoint(pids)
 
 
 def _may_compute(process: GpuProcess, sample: GpuSample) -> bool:

@@ -450,7 +450,7 @@ class _Relations:
         """Whether the GPU of a rank does nothing for it: no kernel of its may carry what others want."""
         pid = self._job.ranks[rank]
         views = self._gpus.of({pid}, since_s=self._job.stand[pid].looks[0].t_s)
-        return bool(views) and all(gpu.rests_for_them and gpu.seconds >= SPIN_S for gpu in views)
+        return bool(views) and all(gpu.rests_for_them.seconds >= SPIN_S for gpu in views)
 
     def _is_for_ever(self, meeting: Meeting) -> bool:
         """Whether a call that all ranks are in never ends: every card waits for the others', or all of them sleep."""

@@ -895,7 +895,7 @@ OF_ANOTHER = GpuProcess(pid=7, ours=False, sm_percent=60)
         ({}, Kind.UNRESOLVED),
         # Others use the card, alone or together with it.
         ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True), OF_ANOTHER)}, Kind.HANG),
-        ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True, sm_percent=1), OF_ANOTHER)}, Kind.UNRESOLVED),
+        ({"power_w": 560.0, "processes": (GpuProcess(pid=101, ours=True, sm_percent=20), OF_ANOTHER)}, Kind.UNRESOLVED),
     ],
 )
 def test_a_rank_before_its_communicator_gives_nothing_to_one_that_waits_on_its_gpu(frames, card, kind):

@@ -56,6 +56,18 @@ def test_it_is_full_of_the_other_where_ours_was_not_on_it():
     assert not view.occupied_by_nothing
 
 
+@pytest.mark.parametrize(
+    ("percent", "seconds"),
+    [((20, 2, None, None), 2.0), ((2, 2, 2, 2), 3.0), ((0, 0, 20, 0), 0.0), ((20, 20, 20, 20), 0.0)],
+    ids=["went", "never there", "now and then", "there"],
+)
+def test_it_rests_for_a_process_since_it_was_last_on_it(percent, seconds):
+    """The driver's share of a process is a mean: some percent are still told seconds after its last kernel."""
+    ours = [replace(OURS, sm_percent=share) for share in percent]
+    (view,) = Gpus(sample(float(n), SPINS, ours=one) for n, one in enumerate(ours, 1)).of({7})
+    assert view.rests_for_them.seconds == seconds
+
+
 def test_of_the_time_alone_every_sample_counts():
     samples = [sample(0.5, BUSY), *(sample(float(n)) for n in range(1, 6))]
     samples[4] = sample(4.0, power_w=500.0)
