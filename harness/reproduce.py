@@ -155,7 +155,7 @@ def limit_of(record: TrialRecord) -> float:
 def script(record: TrialRecord, *, limit_s: float, symptom: str) -> str:
     """The text of ``repro.py``: the configuration, the trainer, a limit that prints all stacks, and progress lines."""
     trial = record.trial
-    config: dict[str, Any] = {name: dict(part) for name, part in trial.config.items() if isinstance(part, dict)}  # pyright: ignore[reportUnknownArgumentType]
+    config: dict[str, Any] = {name: dict(part) for name, part in trial.config.items() if isinstance(part, dict)}
     world = world_of(trial.config)
     start = f"torchrun --standalone --nproc_per_node={world} repro.py" if world > 1 else "python repro.py"
     planted = PLANTED.format(trial=json.dumps(to_json(trial))) if trial.fault else ""

@@ -32,7 +32,7 @@ def _setting(
     at_most: float | None = None,
 ) -> T:
     metadata = {"meaning": meaning, "choices": choices, "at_least": at_least, "at_most": at_most}
-    return field(default=default, metadata=metadata)  # pyright: ignore[reportReturnType]  # a Field, as dataclass wants
+    return field(default=default, metadata=metadata)  # a Field, as dataclass wants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ class ConfigPath:
             raise ConfigError(f"{self.path} = {value!r} is too small; use {self.at_least:g} or more")
         if isinstance(value, int | float) and self.at_most is not None and value > self.at_most:
             raise ConfigError(f"{self.path} = {value!r} is too large; use {self.at_most:g} or less")
-        return value  # pyright: ignore[reportReturnType]  # its type was compared above
+        return value  # its type was compared above
 
     def parsed(self, text: str) -> Value:
         """Read ``text`` as this setting's type, as from a command line or the environment."""
@@ -336,7 +336,9 @@ class RunConfig:
                 raise ConfigError(f"unknown section {section!r}; {suggestion(section, _SECTIONS)}")
             if not hasattr(settings, "items"):
                 raise ConfigError(f"section {section!r} must be a mapping, got {type(settings).__name__}")
-            values = {name: cls.path(f"{section}.{name}").checked(value) for name, value in settings.items()}  # pyright: ignore[reportAttributeAccessIssue]  # checked above
+            values = {
+                name: cls.path(f"{section}.{name}").checked(value) for name, value in settings.items()
+            }  # checked above
             sections[section] = _SECTIONS[section](**values)
         return cls(**sections)
 
@@ -511,8 +513,8 @@ _SECTIONS: dict[str, type[Any]] = {
 _PATHS: dict[str, ConfigPath] = {
     f"{section}.{f.name}": ConfigPath(
         path=f"{section}.{f.name}",
-        type=type(f.default),  # pyright: ignore[reportArgumentType]  # every setting has a default
-        default=f.default,  # pyright: ignore[reportArgumentType]  # every setting has a default
+        type=type(f.default),  # pyrefly: ignore[bad-argument-type] - every setting has a default
+        default=f.default,  # pyrefly: ignore[bad-argument-type] - every setting has a default
         **f.metadata,
     )
     for section, cls in _SECTIONS.items()

@@ -44,7 +44,7 @@ def own_packages() -> None:
     _take("harness", ROOT)
     trainer = next((place for place in (ROOT, *sys.path) if os.path.isfile(os.path.join(place, TRAINER))), None)
     if trainer is None:
-        sys.modules["nsa"] = None  # type: ignore[assignment]  # import gives ModuleNotFoundError, find_spec None
+        sys.modules["nsa"] = None  # pyrefly: ignore[unsupported-operation] - import gives ModuleNotFoundError, find_spec None
     else:
         _take("nsa", trainer)
 

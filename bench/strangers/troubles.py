@@ -42,15 +42,15 @@ class Trouble:
 
 
 def _hang(name: str, strike: str, **more: object) -> Trouble:
-    return Trouble(name=name, strike=strike, expect="HANG", **more)  # pyright: ignore[reportArgumentType]
+    return Trouble(name=name, strike=strike, expect="HANG", **more)
 
 
 def _crash(name: str, strike: str, **more: object) -> Trouble:
-    return Trouble(name=name, strike=strike, expect="CRASH", **more)  # pyright: ignore[reportArgumentType]
+    return Trouble(name=name, strike=strike, expect="CRASH", **more)
 
 
 def _fine(name: str, strike: str, **more: object) -> Trouble:
-    return Trouble(name=name, strike=strike, expect="PASS", **more)  # pyright: ignore[reportArgumentType]
+    return Trouble(name=name, strike=strike, expect="PASS", **more)
 
 
 STUCK = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"

@@ -38,10 +38,8 @@ class WithCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Part our own arguments from the stranger's, and note both."""
-        ours, theirs = args, []
-        if "--" in args:
-            cut = args.index("--")
-            ours, theirs = args[:cut], args[cut + 1 :]
+        cut = args.index("--") if "--" in args else len(args)
+        ours, theirs = args[:cut], args[cut + 1 :]
         ctx.meta[COMMAND] = tuple(theirs)
         ctx.meta[INVOCATION] = replace(invocation_of(self, ctx, ours), command=redact_argv(theirs))
         return super().parse_args(ctx, ours)
@@ -54,7 +52,7 @@ def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str
     options: list[tuple[str, str | None]] = []
     operands: list[str] = []
     for parameter in order:
-        name = str(parameter.name)
+        name = parameter.name
         if isinstance(parameter, click.Argument):
             operands += _words(values.get(name))
         if not isinstance(parameter, click.Option):
@@ -63,12 +61,14 @@ def invocation_of(command: click.Command, ctx: click.Context, args: Sequence[str
             pair = (parameter.opts if values[name] else parameter.secondary_opts)[-1], None
         else:
             value = remaining[name].pop(0) if name in remaining else values[name]
-            pair = parameter.opts[0], str(value) if isinstance(value, str) else None
+            pair = parameter.opts[0], value if isinstance(value, str) else None
         if pair not in options or parameter.multiple:
             options.append(_hidden(*pair))
     # Where options end at the first argument, the arguments are a stranger's command line.
-    kind = "operands" if ctx.allow_interspersed_args else "command"
-    return replace(Invocation(verb=_verb(ctx), options=tuple(options)), **{kind: redact_argv(operands)})
+    invocation = Invocation(verb=_verb(ctx), options=tuple(options))
+    if ctx.allow_interspersed_args:
+        return replace(invocation, operands=redact_argv(operands))
+    return replace(invocation, command=redact_argv(operands))
 
 
 def _words(value: object) -> list[str]:

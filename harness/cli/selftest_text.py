@@ -33,7 +33,7 @@ def progress(row: JudgedSpecimen, *, number: int, total: int) -> str:
 
 def card(rows: Sequence[JudgedSpecimen]) -> list[str]:
     """The table: what each specimen must get, and below it what it got where that differs."""
-    lines = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "after", "right")]
+    lines: list[str] = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "after", "right")]
     for of_one in grouped(rows, lambda row: row.specimen.name).values():
         lines += _specimen(of_one)
     return lines

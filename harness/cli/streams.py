@@ -43,7 +43,7 @@ class Door(io.TextIOBase):
         return Door(self._stream, fd=self._fd, cleans=False)
 
     @property
-    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - TextIOBase declares a variable
+    def encoding(self) -> str:  # pyrefly: ignore[bad-override] - TextIOBase declares a variable
         """What the stream's reader expects."""
         return self._stream.encoding or "ascii"
 

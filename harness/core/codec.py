@@ -62,8 +62,6 @@ class WrongError(Exception):
 
 @cache
 def _encoder(cls: type) -> Turn:
-    if dataclasses.is_dataclass(cls):
-        return _object_of(_names_of(cls))
     if issubclass(cls, Enum):
         return lambda value: value.value
     if issubclass(cls, dt.date):
@@ -72,6 +70,8 @@ def _encoder(cls: type) -> Turn:
         return lambda value: [item if type(item) in PLAIN else to_json(item) for item in value]
     if issubclass(cls, dict):
         return lambda value: {str(key): to_json(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(cls):
+        return _object_of(_names_of(cls))
     return lambda value: value
 
 

@@ -69,7 +69,7 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
             more words than one for on and one for off.
     """
     places: dict[str, Placeholder] = {}
-    words = list(words)
+    matches: list[re.Match[str]] = []
     for word in words:
         if several := _THREE_WORDS.search(word):
             raise CommandError(_three_words(several))
@@ -78,7 +78,8 @@ def placeholders(words: Iterable[str]) -> tuple[Placeholder, ...]:
             raise CommandError(
                 f"{nearly[0].strip()!r} is no place for a flag as it stands; write {{{nearly[1]}:{nearly[2]}}}"
             )
-    for match in chain.from_iterable(map(_PLACEHOLDER.finditer, words)):
+        matches += _PLACEHOLDER.finditer(word)
+    for match in matches:
         name = match["name"]
         is_flag = match["on"] is not None
         if match["literal"] is not None or (name == PYTHON and not is_flag):

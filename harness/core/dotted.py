@@ -14,7 +14,7 @@ def leaves(data: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: data}
     paths: dict[str, Any] = {}
     for key, value in cast("dict[str, Any]", data).items():
-        paths.update(leaves(value, f"{prefix}.{key}" if prefix else str(key)))
+        paths.update(leaves(value, f"{prefix}.{key}" if prefix else key))
     return paths
 
 

@@ -71,8 +71,9 @@ class Allowance:
 
     def of(self, effort: Effort) -> Effort:
         """``effort`` with these limits in place of its own."""
-        limits = {"max_trials": self.max_trials, "max_seconds": self.max_seconds}
-        return replace(effort, **{name: limit for name, limit in limits.items() if limit is not None})
+        trials = effort.max_trials if self.max_trials is None else self.max_trials
+        seconds = effort.max_seconds if self.max_seconds is None else self.max_seconds
+        return replace(effort, max_trials=trials, max_seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -325,7 +325,7 @@ class SupervisedHandle:
                 log.warning("the supervisor of trial process %d does not answer", self.pid)
                 return False
             self._listen()
-        return self._alone is not False  # pyright: ignore[reportUnnecessaryComparison] - _listen sets it
+        return self._alone is not False  # pyrefly: ignore[unnecessary-comparison] - _listen sets it
 
     def _listen(self) -> None:
         """Take in what the supervisor has said; never blocks."""

@@ -62,8 +62,8 @@ def leave(code: int) -> NoReturn:
     Tearing down every imported module touches all the memory that the fork shares with the server: 0.25 s a trial
     for torch. What hangs in C++ destructors at the very end shows only in a fresh interpreter.
     """
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - what multiprocessing calls in its forks
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - likewise
+    threading._shutdown()  # pyrefly: ignore[missing-attribute] - what multiprocessing calls in its forks
+    atexit._run_exitfuncs()  # likewise
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """pytest --hang-guard: a test that hangs is named, with verdict, line, stacks and report; the others go on.
 
 A small process beside pytest (``waiter``) watches from outside, because nothing inside can be relied on while C code

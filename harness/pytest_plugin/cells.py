@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """``pytest matrices/``: each planned cell of a matrix file is a test, which passes when the cell ends as expected.
 
 The instrument runs in a process of its own, as ``nsa-harness matrix run FILE --cell CELL`` does: nothing of it is

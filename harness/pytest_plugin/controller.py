@@ -34,7 +34,7 @@ class Controller:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
         """A worker was ended because its test hung: that is the failure, not that the worker is gone."""
-        worker = report.node.gateway.id  # pyright: ignore[reportAttributeAccessIssue] - xdist's
+        worker = report.node.gateway.id  # xdist's
         notice = read_notice(self.folder / f"{worker}.told") if self.folder else None
         if notice is not None and notice.nodeid == crashitem:
             # xdist gives up after four crashes for each worker (--max-worker-restart); this is none.
@@ -64,7 +64,7 @@ class Controller:
             when="teardown",
             sections=report.sections,
             user_properties=report.user_properties,
-            node=report.node,  # pyright: ignore[reportAttributeAccessIssue] - xdist's
+            node=report.node,  # xdist's
         )
         self.config.hook.pytest_runtest_logreport(report=ended)
 

@@ -250,7 +250,7 @@ class GuardedTests:
         """
         self.status = int(exitstatus)
         if self.worker and self.file is not None:
-            threading._register_atexit(self._end)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            threading._register_atexit(self._end)  # pyrefly: ignore[missing-attribute]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took long and was looked at."""
@@ -322,7 +322,7 @@ def _let_go(config: pytest.Config) -> None:
         for file in (getattr(io, "infile", None), getattr(io, "outfile", None)):
             with suppress(OSError, ValueError, AttributeError):
                 nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-                os.dup2(nothing, file.fileno(), inheritable=False)  # pyright: ignore[reportOptionalMemberAccess]
+                os.dup2(nothing, file.fileno(), inheritable=False)  # pyrefly: ignore[missing-attribute]
                 os.close(nothing)
 
 
@@ -349,4 +349,4 @@ def _is_pytest_timeout(handler: Any) -> bool:
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
-            stream.flush()  # pyright: ignore[reportOptionalMemberAccess] - suppressed
+            stream.flush()  # pyrefly: ignore[missing-attribute]

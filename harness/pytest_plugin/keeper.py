@@ -71,7 +71,7 @@ def take() -> Path | None:
 
 
 def _is_of_xdist() -> bool:
-    frame: Any = sys._getframe()  # pyright: ignore[reportPrivateUsage] - no other way to see who called pytest
+    frame: Any = sys._getframe()  # no other way to see who called pytest
     while frame is not None and frame.f_globals.get("__name__") != "__channelexec__":
         frame = frame.f_back
     return frame is not None

@@ -445,4 +445,4 @@ def _look(file: StateFile, settings: dict[str, Any], *, path: Path, waiter: int,
     seconds = look.clock.now() - state.began_s
     message = text(state, verdict, evidence, seconds=seconds, report=report)
     stopped = verdict.cause == STOPPED
-    return {"hang": True, "verdict": str(verdict), "report": str(report), "text": message, "stopped": stopped}
+    return {"hang": True, "verdict": str(verdict), "report": report, "text": message, "stopped": stopped}

@@ -124,6 +124,6 @@ def _load() -> None:
     """Load matplotlib without the lists of properties in its documentation, a fourth of the time: nobody reads them."""
     import matplotlib.artist
 
-    matplotlib.artist.kwdoc = lambda _artist: ""
+    matplotlib.artist.kwdoc = lambda artist: ""
     for name in ("backends.backend_svg", "figure"):
         import_module(f"matplotlib.{name}")

@@ -774,7 +774,7 @@ def is_shown_by_the_program() -> bool:
 
     When an exception ends it, its own frames are gone: above the hook are at most other hooks, which call this one.
     """
-    frame: Any = sys._getframe()  # pyright: ignore[reportPrivateUsage] - no other way to see who calls
+    frame: Any = sys._getframe()  # no other way to see who calls
     while frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_name in ("<module>", "_run_module_as_main", "_bootstrap")

@@ -7,7 +7,7 @@ The folder is taken off ``sys.path`` again, so that the program sees the path it
 import os
 import sys
 
-import nsa_harness_shim
+import nsa_harness_shim  # pyrefly: ignore[missing-import] - beside this file
 
 nsa_harness_shim.start(os.environ.get("NSA_HARNESS_TRIAL_DIR"))
 

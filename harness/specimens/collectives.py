@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Several ranks on gloo that do not make the same calls."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Ends with a reason: an error, a signal, a status, no peers, no port, another recomputation, no memory, no disk."""
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LEAKED: list[torch.Tensor] = []
 )
 def wait_for_peers(scene: Scene) -> None:
     """Open a meeting place for two, alone."""
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+    from torch.distributed import TCPStore
 
     TCPStore("127.0.0.1", 0, world_size=2, is_master=True, timeout=timedelta(seconds=JOIN_S))
 
@@ -48,7 +47,7 @@ def wait_for_peers(scene: Scene) -> None:
 )
 def listen_on_a_taken_port(scene: Scene) -> None:
     """Open a meeting place on a port that somebody else has."""
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+    from torch.distributed import TCPStore
 
     with socket.create_server(("", 0)) as other:
         TCPStore("127.0.0.1", other.getsockname()[1], world_size=1, is_master=True, timeout=timedelta(seconds=JOIN_S))

@@ -44,7 +44,7 @@ _kept: list[object] = []
 def leave_a_collective_open(scene: Scene) -> None:
     """Hand over an all_reduce with a Python callback, let the interpreter end, and only then have the peer come."""
     import torch
-    from torch.distributed import HashStore, ProcessGroupGloo  # pyright: ignore[reportPrivateImportUsage]
+    from torch.distributed import HashStore, ProcessGroupGloo
 
     store, groups = HashStore(), dict[int, Any]()
 
@@ -58,7 +58,7 @@ def leave_a_collective_open(scene: Scene) -> None:
         thread.join()
     work = groups[1].allreduce([torch.ones(4)])
     _kept.extend((work, work.get_future().then(id), groups[1]))
-    sys.last_value = _Keepsake(groups[0], torch.ones(4))  # pyright: ignore[reportAttributeAccessIssue]
+    sys.last_value = _Keepsake(groups[0], torch.ones(4))  # pyrefly: ignore[bad-assignment]
     atexit.register(_end_the_interpreter)
 
 

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """What several specimens do: work in torch, start helpers, and processes that get away (forked twice, deaf to TERM)."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """One GPU: a kernel that never ends, a host that cannot feed the GPU, a compilation that takes its time."""
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def launch_endless(scene: Scene) -> None:
     import torch
 
     with torch.cuda.device(scene.device):
-        torch.cuda._sleep(ENDLESS_CYCLES)  # pyright: ignore[reportPrivateUsage] - torch's own test kernel; an endless loop in Triton looks the same
+        torch.cuda._sleep(ENDLESS_CYCLES)  # torch's own test kernel; an endless loop in Triton looks the same
 
 
 @slow_on_one_gpu(

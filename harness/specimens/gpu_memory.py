@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """One GPU: memory that runs out, and memory so short that the allocator starts over at every step."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Programs that pass: one that nothing is planted in, one with a long step, a flood of output, a child left behind."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Two GPUs, NCCL: ranks that do not call the same operations. Also right on gloo, where every wait is the host's."""
 
 from __future__ import annotations

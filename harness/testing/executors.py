@@ -275,11 +275,11 @@ for stream in (sys.stdout, sys.stderr):
             tail = layout.output_tail(folder, stream).read_bytes()
             assert len(head) == bound // 2
             assert len(head) + len(tail) <= bound
-            assert head.startswith(line % 0)
+            assert head.startswith(line % 0)  # pyrefly: ignore[division-by-zero]
             assert tail.endswith(line % (count - 1))
             mark = re.match(rb"\[\.\.\. (\d+) bytes dropped \.\.\.\]\n", tail)
             assert mark is not None, tail[:60]
-            assert len(head) + int(mark[1]) + len(tail) - mark.end() == count * len(line % 0)
+            assert len(head) + int(mark[1]) + len(tail) - mark.end() == count * len(line % 0)  # pyrefly: ignore[division-by-zero]
 
 
 def check_end_of_the_program(executor: Executor, tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Whether the first step's gradients are the true ones: compared with a plain pass over the same batch.
 
 The truth is computed in the same process from what went into the model and from the gradient that came back to its

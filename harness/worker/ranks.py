@@ -55,7 +55,7 @@ def launch(folder: Path, *, world: int) -> Place | int:
 
 def host_meeting(meeting_fd: int, place: Place) -> object:
     """Rank 0's store, on the socket that the launcher bound; the others, and rank 0 itself, find it by its port."""
-    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+    from torch.distributed import TCPStore
 
     return TCPStore(
         place.host, place.port, place.world, is_master=True, wait_for_workers=False, multi_tenant=True,

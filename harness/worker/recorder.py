@@ -25,7 +25,7 @@ def serve(folder: Path, rank: int) -> str:
     environment.update(recorder_environment(folder))
     try:
         from torch._C._distributed_c10d import (
-            _WorkerServer,  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]  # private, Linux
+            _WorkerServer,  # private, Linux
         )
     except ImportError as error:
         return f"this torch has no server for the flight recorder: {error}"

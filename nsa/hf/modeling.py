@@ -193,7 +193,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
                 num_items_in_batch=num_items_in_batch,
             )
         # transformers takes any object for a cache; its annotation names its own.
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)  # pyright: ignore[reportArgumentType]
+        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)  # pyrefly: ignore[bad-argument-type]
 
     def _mask_of(self, ids_BT: Tensor, attention_mask: Tensor | None, cu_seqlens: object) -> Tensor | None:
         """Where the tokens handed in are real; None where all are."""
@@ -214,7 +214,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Use another table."""
-        self.model.embed = value  # pyright: ignore[reportAttributeAccessIssue]  # an Embedding, as transformers gives
+        self.model.embed = value  # an Embedding, as transformers gives
 
     def get_output_embeddings(self) -> nn.Module:
         """The head."""
@@ -222,7 +222,7 @@ class NSAForCausalLM(PreTrainedModel, GenerationMixin):
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Use another head."""
-        self.model.lm_head = new_embeddings  # pyright: ignore[reportAttributeAccessIssue]  # a Linear
+        self.model.lm_head = new_embeddings  # a Linear
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:

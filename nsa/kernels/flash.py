@@ -197,15 +197,15 @@ def sums_in_order() -> Iterator[None]:
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
     filling = torch.utils.deterministic
-    filled = filling.fill_uninitialized_memory  # pyright: ignore[reportAttributeAccessIssue]  # a module property
+    filled = filling.fill_uninitialized_memory  # pyrefly: ignore[missing-attribute] - a module property
     if not was_on:  # filling fresh memory takes time; only who turned determinism on has asked for it
-        filling.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
+        filling.fill_uninitialized_memory = False  # pyrefly: ignore[missing-attribute]
     torch.use_deterministic_algorithms(mode=True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(was_on, warn_only=only_warned)
-        filling.fill_uninitialized_memory = filled  # pyright: ignore[reportAttributeAccessIssue]
+        filling.fill_uninitialized_memory = filled  # pyrefly: ignore[missing-attribute]
 
 
 def _rows(cu_seqlens: Tensor | None, *tensors: Tensor) -> list[Tensor]:
@@ -249,14 +249,14 @@ def _save(
 ) -> None:
     q_BTHD, k_BSGD, v_BSGD, cu_seqlens, *rest = inputs
     # torch takes None among the saved tensors; its annotation does not say so.
-    ctx.save_for_backward(q_BTHD, k_BSGD, v_BSGD, *output, cu_seqlens)  # pyright: ignore[reportArgumentType]
+    ctx.save_for_backward(q_BTHD, k_BSGD, v_BSGD, *output, cu_seqlens)  # pyrefly: ignore[bad-argument-type]
     ctx.mark_non_differentiable(*output[1:])
-    ctx.rest = rest  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
+    ctx.rest = rest  # pyrefly: ignore[missing-attribute] - the context takes any attribute
 
 
 def _differentiate(ctx: FunctionCtx, do_BTHD: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    *kept, cu_seqlens = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
-    scale, w = ctx.rest  # pyright: ignore[reportAttributeAccessIssue]
+    *kept, cu_seqlens = ctx.saved_tensors  # pyrefly: ignore[missing-attribute]
+    scale, w = ctx.rest  # pyrefly: ignore[missing-attribute]
     return *flash_attention_backward(do_BTHD, *kept, cu_seqlens, scale, w), None, None, None
 
 

@@ -160,11 +160,11 @@ def _save(
     ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, Tensor, Tensor, float], output: tuple[Tensor, Tensor]
 ) -> None:
     ctx.save_for_backward(*inputs[:4], output[0])
-    ctx.scale = inputs[4]  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
+    ctx.scale = inputs[4]  # pyrefly: ignore[missing-attribute] - the context takes any attribute
 
 
 def _backward(ctx: FunctionCtx, do_BTHE: Tensor, dlse_BTH: Tensor) -> tuple[Tensor | None, ...]:
-    q_BTHD, k_BSGD, v_BSGE, visible_BGTS, o_BTHE = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+    q_BTHD, k_BSGD, v_BSGE, visible_BGTS, o_BTHE = ctx.saved_tensors  # pyrefly: ignore[missing-attribute]
     grads = masked_attention_backward(
         do_BTHE,
         dlse_BTH,
@@ -173,7 +173,7 @@ def _backward(ctx: FunctionCtx, do_BTHE: Tensor, dlse_BTH: Tensor) -> tuple[Tens
         v_BSGE,
         visible_BGTS,
         o_BTHE,
-        ctx.scale,  # pyright: ignore[reportAttributeAccessIssue]
+        ctx.scale,  # pyrefly: ignore[missing-attribute]
     )
     return *grads, None, None
 

@@ -102,7 +102,7 @@ class Operator:
 
         def differentiable(*inputs: Any) -> Any:
             if torch.is_grad_enabled():
-                return function.apply(*inputs)
+                return function.apply(*inputs)  # pyrefly: ignore[missing-attribute]
             with below_autograd():
                 return run(*inputs)
 

@@ -134,7 +134,7 @@ def _train(built: Effective) -> int:
 
 
 def _print(lines: object) -> int:
-    sys.stdout.writelines(f"{line}\n" for line in lines)  # pyright: ignore[reportGeneralTypeIssues]  # lines of text
+    sys.stdout.writelines(f"{line}\n" for line in lines)  # pyrefly: ignore[not-iterable] - lines of text
     return 0
 
 

@@ -41,7 +41,7 @@ class Ahead(Generic[T]):
             raise DataFailed(f"no batch came within train.loader_timeout_s = {timeout_s:g} s") from None
         if error is not None:
             raise error
-        return value  # pyright: ignore[reportReturnType]  # None only beside an error
+        return value  # pyrefly: ignore[bad-return] - None only beside an error
 
     def close(self) -> None:
         """Let the thread end after the call in progress; it is not waited for."""

@@ -105,16 +105,16 @@ class Ddp(Single):
         average = bf16_compress_hook if compresses else allreduce_hook  # both divide by the number of ranks
         hook = _announced(announce, average) if self.config.train.trace_buckets else average
         if compresses or self.config.train.trace_buckets:
-            self.module.register_comm_hook(dist.group.WORLD, hook)  # pyright: ignore[reportCallIssue]  # DDP's
+            self.module.register_comm_hook(dist.group.WORLD, hook)  # pyrefly: ignore[not-callable] - DDP's
 
     @property
     def for_evaluation(self) -> nn.Module:
         """The model inside: the wrapper would get ready for gradients."""
-        return self.module.module  # pyright: ignore[reportReturnType]  # DDP's model
+        return self.module.module  # pyrefly: ignore[bad-return] - DDP's model
 
     def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
         """Keep gradients local until the last micro-batch."""
-        return nullcontext() if is_last else self.module.no_sync()  # pyright: ignore[reportCallIssue]  # DDP's
+        return nullcontext() if is_last else self.module.no_sync()  # pyrefly: ignore[not-callable] - DDP's
 
 
 def _announced(announce: Callable[[str], None], average: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,13 +191,13 @@ class Fsdp(Single):
     @contextmanager
     def micro_batch(self, *, is_last: bool) -> Iterator[None]:
         """Keep gradients unreduced until the last micro-batch."""
-        self.module.set_requires_gradient_sync(is_last)  # pyright: ignore[reportCallIssue]  # FSDPModule's
+        self.module.set_requires_gradient_sync(is_last)  # pyrefly: ignore[not-callable] - FSDPModule's
         yield
 
     def clip(self, limit: float) -> Tensor:
         """Over all ranks' parts: the norm comes as a tensor that is spread over them."""
         norm = nn.utils.clip_grad_norm_(self.module.parameters(), limit)
-        return norm.full_tensor()  # pyright: ignore[reportAttributeAccessIssue]  # a DTensor
+        return norm.full_tensor()  # pyrefly: ignore[missing-attribute] - a DTensor
 
 
 class Fsdp1(Single):
@@ -224,11 +224,11 @@ class Fsdp1(Single):
 
     def micro_batch(self, *, is_last: bool) -> AbstractContextManager[object]:
         """Keep gradients whole and local until the last micro-batch."""
-        return nullcontext() if is_last else self.module.no_sync()  # pyright: ignore[reportCallIssue]  # FSDP's
+        return nullcontext() if is_last else self.module.no_sync()  # pyrefly: ignore[not-callable] - FSDP's
 
     def clip(self, limit: float) -> Tensor:
         """As FSDP does it: the norm is over all ranks' parts."""
-        return self.module.clip_grad_norm_(limit)  # pyright: ignore[reportCallIssue]  # FSDP's
+        return self.module.clip_grad_norm_(limit)  # pyrefly: ignore[not-callable] - FSDP's
 
 
 MODES: dict[str, Callable[[Any, Any, Any], Single]] = {

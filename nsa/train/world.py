@@ -63,7 +63,7 @@ def joined(config: RunConfig) -> Iterator[World]:
         return
     backend = backend_of(config)
     device = _take_gpu(local_rank) if config.train.device == "cuda" else None
-    how: dict[str, Any] = {} if launch else {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # pyright: ignore[reportPrivateImportUsage]
+    how: dict[str, Any] = {} if launch else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     timeout_s = config.parallel.timeout_s
     if backend == "nccl":
         # With its device NCCL connects at once: a rank that cannot is found here, not in the first backward. NCCL's own

@@ -90,7 +90,7 @@ def test_the_same_answers_in_the_same_order_give_the_same_questions(task: Task, 
         assert request in again.ready(9)
         again.tell(cell=request.cell, answer=answer, seconds=60.0 if answer is Answer.BAD else 2.0)
     assert again.ask() is None
-    assert again.result() == first.result()  # pyright: ignore[reportAttributeAccessIssue] - all of them have one
+    assert again.result() == first.result()  # all of them have one
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -112,7 +112,7 @@ def test_no_cell_is_asked_again_once_it_is_decided(task: Task, data: st.DataObje
 def test_a_cell_without_an_answer_only_widens_a_cause(case: Case):
     search = strategy_of(case.spec)
     told(case, search)
-    for cause in search.result().causes:  # pyright: ignore[reportAttributeAccessIssue]
+    for cause in search.result().causes:
         found = {need.axis: int(need.value) for need in cause.needs}
         assert all(found.get(name, 0) >= level for name, level in case.needs), "a setting that is needed was lost"
         for need in cause.needs:
@@ -126,7 +126,7 @@ def test_a_cell_without_an_answer_only_widens_a_cause(case: Case):
 def test_a_value_without_an_answer_only_widens_a_threshold_and_is_named(case: Case):
     search = strategy_of(case.spec)
     told(case, search)
-    boundary = search.result()  # pyright: ignore[reportAttributeAccessIssue]
+    boundary = search.result()
     ((_, first_bad),) = case.needs
     if boundary.last_good is None or boundary.first_bad is None:
         return

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Draw: one look for every figure, and SVG that is the same bytes each time, small enough for a page, and speaks."""
 
 from __future__ import annotations

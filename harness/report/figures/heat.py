@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """The heat map: two axes of a matrix, each cell with its letter and counts, all other axes at one value."""
 
 from __future__ import annotations

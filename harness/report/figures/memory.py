@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Memory: of the trial that the report is about over time, its GPUs included; else the peak along the axis."""
 
 from __future__ import annotations

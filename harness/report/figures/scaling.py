@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """The scaling fit: measured times, the line with its 95 % band, what it predicts, and the limit that cut trials off."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """Stack groups as icicles: outermost call on top, each box as wide as the number of ranks (or threads) inside it."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """The threshold strip, every value of the axis in a box, with its counts; and how often each value fails."""
 
 from __future__ import annotations

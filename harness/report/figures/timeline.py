@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """The timeline: what each rank was doing, around a hang or from start to end, and when we looked and ended it."""
 
 from __future__ import annotations

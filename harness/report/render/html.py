@@ -1,4 +1,3 @@
-# pyright: reportUnknownMemberType=false
 """HTML: one file that needs nothing else. No script, no request; the Markdown of the sections, the figures inside."""
 
 from __future__ import annotations

@@ -87,9 +87,9 @@ def ended(outcome: Outcome) -> str:
     exit_record = outcome.exit
     match outcome.ending:
         case Ending.EXITED:
-            return f"exit {_or_unknown(exit_record and exit_record.code)}"
+            return f"exit {_or_unknown(None if exit_record is None else exit_record.code)}"
         case Ending.SIGNALLED:
-            return f"signal {_or_unknown(exit_record and exit_record.signal)}"
+            return f"signal {_or_unknown(None if exit_record is None else exit_record.signal)}"
         case Ending.STOPPED_BY_US:
             return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
         case Ending.NEVER_STARTED:

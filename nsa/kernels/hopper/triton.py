@@ -368,11 +368,11 @@ def _save(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]) -> Non
     ctx.save_for_backward(q, k, v, *output)
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)  # a fill with zeros for lse, which has no gradient
-    ctx.rest = rest  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
+    ctx.rest = rest  # the context takes any attribute
 
 
 def _differentiate(ctx: FunctionCtx, do: Tensor, _: None) -> tuple[Tensor | None, ...]:
-    kept, rest = ctx.saved_tensors, ctx.rest  # pyright: ignore[reportAttributeAccessIssue]
+    kept, rest = ctx.saved_tensors, ctx.rest
     return *_backward_op(do, *kept, *rest), *(None,) * 5
 
 

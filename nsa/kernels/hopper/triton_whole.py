@@ -147,11 +147,11 @@ def _save(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*tensors, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)  # no fill with zeros for what has no gradient
-    ctx.rest = (l, d, l_slc, w, scale, tma_slc)  # pyright: ignore[reportAttributeAccessIssue]
+    ctx.rest = (l, d, l_slc, w, scale, tma_slc)
 
 
 def _differentiate(ctx: FunctionCtx, do: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-    kept, rest = ctx.saved_tensors, ctx.rest  # pyright: ignore[reportAttributeAccessIssue]
+    kept, rest = ctx.saved_tensors, ctx.rest
     return *_backward_op(do, *kept, *rest), *(None,) * 8
 
 

@@ -148,12 +148,12 @@ def _save(
     ctx: FunctionCtx, inputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, float], output: tuple[Tensor, Tensor]
 ) -> None:
     ctx.save_for_backward(*inputs[:5], output[0])
-    ctx.scale = inputs[5]  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
+    ctx.scale = inputs[5]  # pyrefly: ignore[missing-attribute] - the context takes any attribute
 
 
 def _backward(ctx: FunctionCtx, do_BTHE: Tensor, dlse_BTH: Tensor) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
-    scale = ctx.scale  # pyright: ignore[reportAttributeAccessIssue]
+    saved = ctx.saved_tensors  # pyrefly: ignore[missing-attribute]
+    scale = ctx.scale  # pyrefly: ignore[missing-attribute]
     return *gather_attention_backward(do_BTHE, dlse_BTH, *saved, scale), None, None, None
 
 

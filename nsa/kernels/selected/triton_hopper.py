@@ -250,15 +250,15 @@ def _(
 
 
 def _save(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.l_slc, ctx.scale, ctx.offset = inputs  # pyright: ignore[reportAttributeAccessIssue]
+    *tensors, ctx.l_slc, ctx.scale, ctx.offset = inputs
     ctx.save_for_backward(*tensors, *output)
     ctx.set_materialize_grads(False)  # a gradient of lse that nobody asked for is not filled with zeros
 
 
 def _differentiate(ctx: FunctionCtx, do: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-    kept = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
+    kept = ctx.saved_tensors
     do = torch.zeros_like(kept[4]) if do is None else do
-    rest = (ctx.l_slc, ctx.scale, ctx.offset)  # pyright: ignore[reportAttributeAccessIssue]
+    rest = (ctx.l_slc, ctx.scale, ctx.offset)
     return *_backward_op(do, dlse, *kept, *rest), *(None,) * 4
 
 

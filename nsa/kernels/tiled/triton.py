@@ -313,14 +313,14 @@ def _save(ctx: FunctionCtx, inputs: tuple, output: tuple[Tensor, ...]) -> None:
     q, _, _, bits, *rest = inputs
     o, lse, k, v, taint = output
     # torch takes None among the saved tensors; its annotation does not say so.
-    ctx.save_for_backward(q, o, lse, k, v, taint, bits)  # pyright: ignore[reportArgumentType]
+    ctx.save_for_backward(q, o, lse, k, v, taint, bits)
     ctx.mark_non_differentiable(lse, k, v, taint)
     ctx.set_materialize_grads(False)  # four fills with zeros for what has no gradient
-    ctx.rest = rest  # pyright: ignore[reportAttributeAccessIssue]  # the context takes any attribute
+    ctx.rest = rest  # the context takes any attribute
 
 
 def _differentiate(ctx: FunctionCtx, do: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-    kept, rest = ctx.saved_tensors, ctx.rest  # pyright: ignore[reportAttributeAccessIssue]
+    kept, rest = ctx.saved_tensors, ctx.rest
     return *_backward_op(do, *kept, *rest), *(None,) * 6
 
 

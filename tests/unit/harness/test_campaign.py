@@ -89,7 +89,9 @@ class World:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs, self.clock = tmp_path / "runs", FakeClock()
         self.ran: list[Trial] = []
-        self.parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})  # pyright: ignore[reportArgumentType]  # no trial is ever started
+        self.parts = Parts(
+            target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={}
+        )  # no trial is ever started
         self.script: Script = lambda trial: ended(Kind.PASS)
         monkeypatch.setattr(attempts, "conduct", self._conduct)
         monkeypatch.setattr("os.fsync", lambda _: None)  # no power cut is tested here
@@ -101,14 +103,14 @@ class World:
         return done
 
     def ask(self, task: Task, *, matrix: Matrix = MATRIX, **spec: object) -> Run:
-        question = CampaignSpec(question="?", task=task, matrix=matrix, **spec)  # pyright: ignore[reportArgumentType]
+        question = CampaignSpec(question="?", task=task, matrix=matrix, **spec)
         with RunStore.create(self.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=self.clock) as store:
             self.run_dir = store.run_dir
-            return Campaign(store=store, parts=self.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
+            return Campaign(store=store, parts=self.parts, screen=Silent()).run()
 
     def resume(self) -> Run:
         with RunStore.open(self.run_dir, clock=self.clock) as store:
-            return Campaign(store=store, parts=self.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
+            return Campaign(store=store, parts=self.parts, screen=Silent()).run()
 
     @property
     def keys(self) -> list[str]:
@@ -242,7 +244,7 @@ def test_gpu_seconds_end_the_run_with_a_partial_answer(world: World):
         question="?", task=Task.CELLS, matrix=matrix, cells=cells(*({"n_layers": n} for n in (1, 2, 3)))
     )
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store:
-        run = Campaign(store=store, parts=world.parts, screen=Silent(), gpus=("0", "1")).run()  # pyright: ignore[reportArgumentType]
+        run = Campaign(store=store, parts=world.parts, screen=Silent(), gpus=("0", "1")).run()
     assert (len(run.records), run.ended, run.answer.gpu_seconds) == (2, "budget used up", 4.0)
     assert run.answer.cells[-1].met is CellStatus.NOT_RUN
 
@@ -453,7 +455,7 @@ def test_trials_of_other_code_are_shown_and_not_counted(world: World):
     world.ask(Task.CELLS, cells=cells({}))
     question = CampaignSpec(question="?", task=Task.CELLS, matrix=MATRIX, cells=cells({}), reuse=True)
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="new", argv=(), clock=world.clock) as store:
-        run = Campaign(store=store, parts=world.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
+        run = Campaign(store=store, parts=world.parts, screen=Silent()).run()
     assert len(world.ran) == 2
     assert run.reused == ()
     (note,) = run.notes
@@ -484,7 +486,7 @@ def test_how_long_a_cell_takes_is_learned_across_runs_and_code(world: World):
         question="?", task=Task.CELLS, matrix=replace(MATRIX, limits=Limits(total_s=20.0)), cells=cells({"n_layers": 6})
     )
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="new", argv=(), clock=world.clock) as store:
-        run = Campaign(store=store, parts=world.parts, screen=Silent()).run()  # pyright: ignore[reportArgumentType]
+        run = Campaign(store=store, parts=world.parts, screen=Silent()).run()
     assert run.records == ()
     assert run.answer.cells[0].met is CellStatus.SKIPPED
 
@@ -525,8 +527,8 @@ def side_by_side(
         question="?", task=Task.CELLS, matrix=matrix, cells=cells(*({"n_layers": n} for n in (1, 2, 3, 4)[:n]))
     )
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store:
-        campaign = Campaign(store=store, parts=[world.parts] * lanes, screen=Silent(), gpus=gpus, **more)  # pyright: ignore[reportArgumentType]
-        campaign.lanes.neighbours = Alone()  # pyright: ignore[reportAttributeAccessIssue]
+        campaign = Campaign(store=store, parts=[world.parts] * lanes, screen=Silent(), gpus=gpus, **more)
+        campaign.lanes.neighbours = Alone()
         return campaign.run()
 
 
@@ -575,7 +577,7 @@ def test_a_controller_waits_for_gpus_until_the_user_stops_it(world: World, tmp_p
         RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store,
     ):
         run = Campaign(
-            store=store, parts=world.parts, screen=Listening(), gpus=("0", "1"), claims=claims,  # pyright: ignore[reportArgumentType]
+            store=store, parts=world.parts, screen=Listening(), gpus=("0", "1"), claims=claims,
             interrupted=lambda: bool(told),
         ).run()  # fmt: skip
     assert run.ended == "interrupted"
@@ -596,13 +598,13 @@ def test_a_certificate_is_earned_side_by_side(world: World):
     beside: dict[str, int] = {}
     question = CampaignSpec(question="?", task=Task.MINIMISE, matrix=replace(MATRIX, effort=Effort(certify=6)))
     with RunStore.create(world.runs, spec=question, machine=MACHINE, code="c", argv=(), clock=world.clock) as store:
-        campaign = Campaign(store=store, parts=[world.parts] * 3, screen=Silent())  # pyright: ignore[reportArgumentType]
+        campaign = Campaign(store=store, parts=[world.parts] * 3, screen=Silent())
 
         class Counting(Silent):
             def started(self, trial: Trial, **_: object) -> None:
                 beside[trial.role] = max(beside.get(trial.role, 0), campaign.lanes.busy + 1)
 
-        campaign.attempts.screen = Counting()  # pyright: ignore[reportAttributeAccessIssue]
+        campaign.attempts.screen = Counting()
         run = campaign.run()
     assert beside == {"search": 1, "certify": 3, "confirm": 1}
     assert [str(cause) for cause in run.answer.minimised.causes] == ["n_layers>=3"]

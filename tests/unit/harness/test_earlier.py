@@ -40,7 +40,7 @@ ASKED = {"question": "Where?", "axis": AXIS, "effort": Effort(certify=3), "reuse
 
 
 def asked(**changes: object) -> CampaignSpec:
-    return threshold_question(**{**ASKED, **changes})  # pyright: ignore[reportArgumentType]
+    return threshold_question(**{**ASKED, **changes})
 
 
 QUESTION = asked()
@@ -51,7 +51,7 @@ def ended(kind: Kind, *, cause: str | None = None, **outcome: object) -> Conduct
     facts = {"ending": Ending.EXITED, "exit": Exit(code=0), "duration_s": SECONDS.get(kind, 2.0), **outcome}
     log = LogTail(id="log1", stream="stdout", text=f"said {kind}", size_bytes=9)
     return Conducted(
-        outcome=Outcome(**facts),  # pyright: ignore[reportArgumentType]  # the test's own keywords
+        outcome=Outcome(**facts),  # the test's own keywords
         evidence=Evidence(steps_wanted=5, measurement=Measurement(step_s=(0.1,), longest_silence_s=0.1), logs=(log,)),
         verdict=Verdict(
             kind=kind, cause=cause, rule="scripted", because="as scripted", cites=(), confidence=Confidence.PROOF
@@ -88,9 +88,11 @@ class World:
             return self._bisect(store)
 
     def _bisect(self, store: RunStore) -> Run:
-        parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})  # pyright: ignore[reportArgumentType]  # no trial is ever started
+        parts = Parts(
+            target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={}
+        )  # no trial is ever started
         with patch.object(attempts, "conduct", self._conduct):
-            return Campaign(store=store, parts=parts, screen=self).run()  # pyright: ignore[reportArgumentType]
+            return Campaign(store=store, parts=parts, screen=self).run()
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:
         done = self.script(trial)
@@ -167,7 +169,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_trials_of_other_code_another_machine_or_other_variables_are_told_and_not_counted(world: World, other: str):
     first = world.ask()
-    again = world.ask(**OTHERS[other])  # pyright: ignore[reportArgumentType]
+    again = world.ask(**OTHERS[other])
     assert taken_over(again) == []
     assert len(own(again)) == len(first.records)
     (note,) = again.notes
@@ -189,7 +191,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_of_another_question_counts(world: World, change: str):
     first = world.ask()
-    again = world.ask(asked(**CHANGES[change]))  # pyright: ignore[reportArgumentType]
+    again = world.ask(asked(**CHANGES[change]))
     assert taken_over(again) == []
     assert again.notes == ()
     assert len(own(again)) == len(first.records)

@@ -47,7 +47,7 @@ class Silent:
 def conducted(kind: Kind, *, cause: str | None = None, **outcome: object) -> Conducted:
     facts = {"ending": Ending.EXITED, "exit": Exit(code=0), "duration_s": COSTS.get(kind, 2.0), **outcome}
     return Conducted(
-        outcome=Outcome(**facts),  # pyright: ignore[reportArgumentType]  # the test's own keywords
+        outcome=Outcome(**facts),  # the test's own keywords
         evidence=Evidence(steps_wanted=5, measurement=Measurement(step_s=(0.1,), longest_silence_s=0.1)),
         verdict=Verdict(
             kind=kind, cause=cause, rule="scripted", because="as scripted", cites=(), confidence=Confidence.PROOF
@@ -61,7 +61,7 @@ class World:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs, self.clock, self.ran = tmp_path / "runs", FakeClock(), []
-        self.parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})  # pyright: ignore[reportArgumentType]  # no trial is ever started
+        self.parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})
         self.script: Callable[[Trial], Conducted] = lambda trial: conducted(Kind.PASS)
         monkeypatch.setattr(attempts, "conduct", self._conduct)
 
@@ -78,7 +78,7 @@ class World:
             axis=AXIS,
             controls=controls,
             fault=Fault(specimen=fault) if fault else None,
-            effort=Effort(**{"certify": 3, **effort}),  # pyright: ignore[reportArgumentType]
+            effort=Effort(**{"certify": 3, **effort}),
         )
         with RunStore.create(self.runs, spec=spec, machine=MACHINE, code="c", argv=(), clock=self.clock) as store:
             self.run_dir = store.run_dir
@@ -89,7 +89,7 @@ class World:
             return self._session(store).run()
 
     def _session(self, store: RunStore) -> Campaign:
-        return Campaign(store=store, parts=self.parts, screen=Silent())  # pyright: ignore[reportArgumentType]
+        return Campaign(store=store, parts=self.parts, screen=Silent())
 
 
 @pytest.fixture

@@ -704,7 +704,7 @@ def ras_service(answers: list[bytes]) -> Iterator[tuple[str, int]]:
     with socketserver.TCPServer(("127.0.0.1", 0), Talk) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        yield server.server_address  # pyright: ignore[reportReturnType]
+        yield server.server_address
         thread.join()
 
 

@@ -37,7 +37,7 @@ def test_the_inherited_list_is_read_as_cuda_reads_it(value: str, names: tuple[st
 
 
 def test_a_process_on_a_leased_gpu_is_named_and_one_on_another_is_not():
-    neighbours = Neighbours(Driver())  # pyright: ignore[reportArgumentType]
+    neighbours = Neighbours(Driver())
     assert neighbours.on(("3",)) == "PID 77 on GPU 3 (2.0 GB)"
     assert neighbours.on(("2",)) == ""
     assert neighbours.on(()) == ""

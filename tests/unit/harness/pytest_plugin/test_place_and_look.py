@@ -239,7 +239,7 @@ def guarded_tests(*, hang_guard: bool) -> GuardedTests:
     config.getoption.side_effect = options.get
     config.getini.return_value = ""
     tests = GuardedTests(config)
-    tests._start = Mock()  # pyright: ignore[reportPrivateUsage]
+    tests._start = Mock()
     return tests
 
 
