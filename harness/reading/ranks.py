@@ -24,7 +24,7 @@ from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
-from harness.reading.waits import ONLY_SLEEPS, Ender, sleeps, wait_of
+from harness.reading.waits import ONLY_SLEEPS, RESTART, Ender, sleeps, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -230,6 +230,20 @@ def late_ranks(divergence: Divergence) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, state in states.items() if state == "scheduled"))
 
 
+def _gives_up_soon(thread: ThreadState, *, seconds: float) -> tuple[Chance, ...]:
+    """That a wait ends by its own limit, if that is short: seen, or hidden since before the first look at the wait.
+
+    Whoever is stopped as it begins to wait goes on with a call of which the kernel tells nothing. ``seconds`` are how
+    long it was looked at.
+    """
+    if thread.call == RESTART:
+        unknown = Chance(how="its wait may have a short time limit, which no look saw", ender=Ender.TIMER)
+        return (unknown,) if seconds < SOON_S else ()
+    if thread.limit_s is None or thread.limit_s >= SOON_S:
+        return ()
+    return (Chance(how=f"it gives up after {thread.limit_s:.0f} s", ender=Ender.TIMER),)
+
+
 def _waits_for_a_key_in_a_file(one: Standing) -> bool:
     """Whether the program itself asks for a key of a ``FileStore``, which sleeps and looks again.
 
@@ -421,9 +435,8 @@ class _Relations:
             chances += (Chance(how=how, ender=Ender.PROGRAM),)
         if _waits_for_a_key_in_a_file(one):
             chances += (Chance(how="the key stands in a file, and any program may write it", ender=Ender.PROGRAM),)
-        limit_s = one.state.limit_s if one.state is not None and (one.acts or not one.ticks) else None
-        if limit_s is not None and limit_s < SOON_S:
-            chances += (Chance(how=f"it gives up after {limit_s:.0f} s", ender=Ender.TIMER),)
+        if one.state is not None and (one.acts or not one.ticks):
+            chances += _gives_up_soon(one.state, seconds=one.looks[-1].t_s - one.looks[0].t_s)
         return chances
 
     @cached_property

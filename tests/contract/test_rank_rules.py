@@ -1133,9 +1133,11 @@ def beyond(seen: Case) -> Case:
     return replace(seen, evidence=silent, outcome=replace(seen.outcome, stopped_by=StopReason.STALL, duration_s=99.0))
 
 
-def in_a_poll(seen: Case, rank: int, limit_s: float) -> Case:
-    """The same, in which a rank polls with a time limit."""
+def in_a_poll(seen: Case, rank: int, limit_s: float | None) -> Case:
+    """The same, in which a rank polls with a time limit; None: it goes on with a poll that no look saw begin."""
     how = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "limit_s": limit_s}
+    if limit_s is None:
+        how |= {"call": "restart", "timed": None}
     processes = tuple(
         replace(look, threads=(replace(look.threads[0], **how), *look.threads[1:])) if look.rank == rank else look
         for look in seen.evidence.processes
@@ -1148,6 +1150,7 @@ def test_a_key_that_nobody_is_there_to_set_is_waited_for_in_vain_unless_the_wait
     seen = certain(Seen(frames=IN_STORE), REDUCES)
     assert classify(in_a_poll(seen, 0, 1800.0)).kind is Kind.HANG
     assert classify(in_a_poll(seen, 0, 26.0)).kind is Kind.UNRESOLVED
+    assert classify(in_a_poll(seen, 0, None)).kind is Kind.UNRESOLVED
 
 
 def test_a_process_that_is_no_rank_may_set_the_key():
