@@ -249,7 +249,7 @@ class Sampler:
                 self.stacks.append(self._with_names(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
-            list(pool.map(partial(self._ask_what_it_awaits, taken), self._ranks().values(), self._ranks().keys()))
+            list(pool.map(partial(self._ask_what_they_await, taken), {sample.rank for sample in self.stacks[taken:]}))
         if not self.stacks:
             self._patience_s = math.inf  # nobody can be asked who prints
         before, self._before = self._before, {}
@@ -278,14 +278,21 @@ class Sampler:
             sample = with_variables(sample, answer.variables, sources(sample))
         self.stacks[place] = replace(sample, positions=answer.positions, ran=answer.ran)
 
-    def _ask_what_it_awaits(self, taken: int, pid: int, rank: int) -> None:
-        """Ask a process whose event loop has nothing to do where its coroutines wait; stacks do not show them.
+    def _ask_what_they_await(self, taken: int, rank: int) -> None:
+        """Ask each process of a rank whose event loop has nothing to do where its coroutines wait.
 
-        Of this dump, before which ``taken`` samples were taken.
+        Stacks do not show them. Of this dump, before which ``taken`` samples were taken; one after the other, as they
+        answer in one file.
         """
-        asker = self._asker()
-        places = [at for at in range(taken, len(self.stacks)) if self.stacks[at].pid == pid]
-        main = thread_of(self.stacks[places[-1]], pid) if places else None
+        places: dict[int, list[int]] = {}
+        for at in range(taken, len(self.stacks)):
+            if self.stacks[at].rank == rank:
+                places.setdefault(self.stacks[at].pid, []).append(at)
+        for pid, those in places.items():
+            self._ask_what_it_awaits(pid, rank, those)
+
+    def _ask_what_it_awaits(self, pid: int, rank: int, places: Sequence[int]) -> None:
+        asker, main = self._asker(), thread_of(self.stacks[places[-1]], pid)
         if asker is None or main is None or not rests_in_a_loop(main):
             return
         loop = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=ANSWER_S, asleep=True).loop

@@ -167,12 +167,26 @@ asyncio.run(main())
 """
 
 
+LAUNCHES = """
+import subprocess, sys
+running = subprocess.Popen([sys.executable, sys.argv[1]])
+while running.returncode is None:
+    try:
+        running.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        continue
+sys.exit(running.returncode)
+"""
+
+
 def test_of_a_stuck_event_loop_the_line_is_named_that_awaits_though_a_heartbeat_wakes_it(tmp_path):
-    path = tmp_path / "serve.py"
+    """Also where the first process of the trial is what started the program, and looks after it once a second."""
+    path, launcher = tmp_path / "serve.py", tmp_path / "launch.py"
     path.write_text(AWAITS)
+    launcher.write_text(LAUNCHES)
     command = [Path(sys.executable).with_name("nsa-harness"), "run", "--json", "--runs", tmp_path / "runs"]
     done = subprocess.run(
-        [*command, "--", sys.executable, path], capture_output=True, text=True, timeout=60, check=False
+        [*command, "--", sys.executable, launcher, path], capture_output=True, text=True, timeout=60, check=False
     )
     verdict = json.loads(done.stdout)["trials"][0]["verdict"]
     assert (verdict["kind"], verdict["cause"], verdict["confidence"]) == ("HANG", "deadlock", "medium")
