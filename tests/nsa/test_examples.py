@@ -23,7 +23,9 @@ def test_no_example_is_left_out_or_long():
         assert len(code) <= 15, name
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name != "layer.py")) for name in SHOWN]
+)
 def test_an_example_runs_and_shows_what_it_says(name, tmp_path):
     if name == "hugging_face.py" and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: pip install 'nsa-harness[hf]'")

@@ -34,7 +34,7 @@ def one_of_each_kind(program):
     """These commands, of which those are long that differ from one before them in switches alone: a minute each."""
     kinds, params = set(), []
     for command in commands(program):
-        kind = re.search(r"m7c_125m|train_showcase|python", command)[0]
+        kind = re.search(r"torchrun|m7c_125m|train_showcase|python", command)[0]
         params.append(pytest.param(command, marks=[pytest.mark.long] * (kind in kinds)))
         kinds.add(kind)
     return params
