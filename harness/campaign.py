@@ -207,6 +207,7 @@ class Campaign:
             self.store.run_dir,
             question=self.spec,
             machine=self.store.identity.machine,
+            program=self.store.identity.program,
             like=lambda record: self.planner.again(record.trial),
         )
         if not self.spec.reuse or self.store.facts() or self.store.undone():

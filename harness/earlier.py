@@ -1,4 +1,7 @@
-"""Earlier: trials of other runs that answer the same question. They count if code, configuration and machine match."""
+"""Earlier: trials of other runs that answer the same question.
+
+They count if code, configuration and machine match; of a program of the user's, as far as git tells of its code.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +44,23 @@ class Earlier:
 
 
 def earlier_trials(
-    run_dir: Path, *, question: CampaignSpec, machine: Machine, like: Callable[[TrialRecord], Trial | None]
+    run_dir: Path,
+    *,
+    question: CampaignSpec,
+    machine: Machine,
+    program: str,
+    like: Callable[[TrialRecord], Trial | None],
 ) -> Earlier:
     """The trials of other runs beside ``run_dir`` over the same axes as ``question``, asked in the same way.
 
-    ``like(record)`` is the trial that would be made now of the record's cell, None when there is no such cell here.
+    ``program`` is the commit of the user's program as it is now. ``like(record)`` is the trial that would be made now
+    of the record's cell, None when there is no such cell here.
     Left out are runs that cannot be read, and trials that told nothing or ran under other limits set by the user.
     """
     counted: dict[str, TrialRecord] = {}
     passed: list[TrialRecord] = []
     others = 0
-    for record, is_alike in _trials(run_dir, machine, question):
+    for record, is_alike, of_program in _trials(run_dir, machine, question):
         now = like(record)
         if now is None or not _same_cell(now, record.trial):
             continue
@@ -60,7 +69,7 @@ def earlier_trials(
             passed.append(record)
         if limits_set(now.budget) != limits_set(record.trial.budget):
             continue
-        if same_machine and now.code == record.trial.code:
+        if same_machine and now.code == record.trial.code and of_program == program:
             counted.pop(record.trial.key, None)  # of two under one key, as after --fresh, the later one counts
             counted[record.trial.key] = record
         else:
@@ -86,13 +95,16 @@ def _of_earlier(number: int) -> str:
     return f"{number} trial{'' if number == 1 else 's'} of earlier runs"
 
 
-def _trials(run_dir: Path, machine: Machine, question: CampaignSpec) -> Iterator[tuple[TrialRecord, bool]]:
-    """Every telling trial of the newest akin runs, oldest first, and whether it had the same variables as now."""
+def _trials(run_dir: Path, machine: Machine, question: CampaignSpec) -> Iterator[tuple[TrialRecord, bool, str]]:
+    """Every telling trial of the newest akin runs, oldest first.
+
+    With each, whether it had the same variables as now, and the commit of its program.
+    """
     for history in _readable(reversed(_runs(run_dir, question))):
         is_alike = history.identity.machine.environment == machine.environment
         for record in history.records():
             if record.verdict.kind in TELLING:
-                yield replace(record, run=history.identity.id), is_alike
+                yield replace(record, run=history.identity.id), is_alike, history.identity.program
 
 
 def _readable(folders: Iterable[Path]) -> Iterator[History]:

@@ -10,10 +10,14 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import harness
 from harness.core.record import Machine
 from harness.settings import inherited
+
+if TYPE_CHECKING:
+    from harness.core.campaign import CampaignSpec
 
 PACKAGES = ("torch", "triton", "numpy", "py-spy", "pystack", "click", "pydantic")
 """Distributions whose versions a report names."""
@@ -56,6 +60,11 @@ def code_fingerprint() -> str:
     text = f"{harness.__version__}+{digest.hexdigest()[:12]}"
     commit = _commit(root.parent)
     return f"{text} ({commit})" if commit else text
+
+
+def program_of(question: CampaignSpec) -> str:
+    """The commit of the program that a question runs as it is now; empty of our trainer, and of one out of a commit."""
+    return program_commit() if question.runs_present_program else ""
 
 
 def program_commit() -> str:

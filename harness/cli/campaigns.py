@@ -54,19 +54,21 @@ def run_of(
     from harness.cli.startable import prove_programs
     from harness.cli.taken_up import allowance_of, run_to_take_up
     from harness.cluster.placed import On
-    from harness.machine import code_fingerprint, describe
+    from harness.machine import code_fingerprint, describe, program_of
     from harness.store.run_store import RunStore, read_run
     from harness.trees import prove_of_commits
 
     jobs, on = options["jobs"], On.of(options)
     if options["resume"]:
         run_dir = run_to_take_up(settings.runs, options["resume"], ctx.meta[INVOCATION])
+        run = read_run(run_dir)
         with RunStore.open(
             run_dir,
-            allowance=allowance_of(read_run(run_dir), ctx.meta[INVOCATION], options),
+            allowance=allowance_of(run, ctx.meta[INVOCATION], options),
             clock=WallClock(),
             machine=describe(),
             code=code_fingerprint(),
+            program=program_of(run.spec),
             argv=("nsa-harness", *sys.argv[1:]),
         ) as store:
             store.recall(dict(settings.whole_env))

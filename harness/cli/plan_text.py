@@ -57,12 +57,18 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
 
 def _earlier(settings: Settings, question: CampaignSpec) -> Earlier:
     """What earlier runs in the same place have tried."""
-    from harness.machine import code_fingerprint, describe
+    from harness.machine import code_fingerprint, describe, program_of
 
     machine, folder = describe(), settings.runs / "to-come"
     target = TARGETS.load(question.matrix.target)(python=settings.python)
     planner = CellPlanner(question, target=target, code=code_fingerprint(), machine=machine.fingerprint)
-    return earlier_trials(folder, question=question, machine=machine, like=lambda record: planner.again(record.trial))
+    return earlier_trials(
+        folder,
+        question=question,
+        machine=machine,
+        program=program_of(question),
+        like=lambda record: planner.again(record.trial),
+    )
 
 
 def _print_cells(spec: CampaignSpec) -> None:

@@ -37,7 +37,7 @@ def new_run(
     settings: Settings, spec: CampaignSpec, *, invocation: Invocation | None = None, argv: Sequence[str] = ()
 ) -> RunStore:
     """A new run of ``spec`` on this machine; ``invocation`` is the command that asks it, or ``argv`` its words."""
-    from harness.machine import code_fingerprint, describe, program_commit
+    from harness.machine import code_fingerprint, describe, program_of
     from harness.store.run_store import RunStore
 
     return RunStore.create(
@@ -47,7 +47,7 @@ def new_run(
         code=code_fingerprint(),
         argv=argv,
         invocation=invocation,
-        program=program_commit() if spec.runs_present_program else "",
+        program=program_of(spec),
         clock=WallClock(),
     )
 

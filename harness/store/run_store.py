@@ -121,13 +121,14 @@ class RunStore(History):
         clock: Clock,
         machine: Machine | None = None,
         code: str | None = None,
+        program: str = "",
         argv: Sequence[str] = (),
         allowance: Allowance | None = None,
     ) -> RunStore:
         """Take up a run again. A torn last line is cut off (a copy is kept) and noted.
 
         Give ``machine`` and ``code`` to be sure that the same things are asked, and ``allowance`` where it may now
-        spend something else.
+        spend something else. Another commit of the user's ``program`` is noted: what it changed, git does not tell.
 
         Raises:
             RunBusyError: another controller works in it; the message names its PID.
@@ -149,6 +150,8 @@ class RunStore(History):
             store._append("header", header)
             if torn is not None and copy is not None:
                 store.add_note(f"{torn}; they are kept in {copy.name}")
+            if program and store.identity.program and program != store.identity.program:
+                store.add_note(_of_two_commits(store.identity.program, program))
         except BaseException:
             store.close()
             raise
@@ -284,6 +287,13 @@ class RunStore(History):
                 f"{self.run_dir} was begun on other things, and its trials may not be counted with new ones:\n"
                 f"  {listed}\nLeave --resume out to start a new run, or go on where and with what it was begun."
             )
+
+
+def _of_two_commits(before: str, now: str) -> str:
+    return (
+        f"Begun on the program's commit {before}, and gone on with on {now}: if that changed what is run, the trials "
+        f"before and after it are of different programs, and a run without --resume is what answers."
+    )
 
 
 def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:

@@ -78,9 +78,12 @@ class World:
     said: list[str] = field(default_factory=list)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def ask(self, spec: CampaignSpec = QUESTION, *, code: str = "c", machine: Machine = MACHINE) -> Run:
+    def ask(
+        self, spec: CampaignSpec = QUESTION, *, code: str = "c", machine: Machine = MACHINE, program: str = ""
+    ) -> Run:
         self.clock.sleep(60)  # run folders are named by the second, and the order of names is that of time
-        with RunStore.create(self.runs, spec=spec, machine=machine, code=code, argv=(), clock=self.clock) as store:
+        begun = {"spec": spec, "machine": machine, "code": code, "program": program, "argv": (), "clock": self.clock}
+        with RunStore.create(self.runs, **begun) as store:
             return self._bisect(store)
 
     def resume(self, run: Run) -> Run:
@@ -162,6 +165,7 @@ def test_a_trial_taken_over_survives_the_run_that_it_is_of(world: World):
 OTHERS = {
     "other code": {"code": "d"},
     "another machine": {"machine": replace(MACHINE, torch="3")},
+    "another commit of the program": {"program": "9f3c"},
     "other variables": {"machine": replace(MACHINE, environment="OMP_NUM_THREADS=1")},
 }
 

@@ -134,6 +134,17 @@ def test_resuming_on_other_code_or_another_machine_is_refused(create, machine, c
     RunStore.open(store.run_dir, clock=clock, machine=machine).close()  # and the lock was given back
 
 
+@pytest.mark.parametrize(("now", "noted"), [("aa", False), ("", False), ("bb", True)])
+def test_that_a_run_goes_on_with_another_commit_of_the_program_is_noted(create, clock, now, noted):
+    with create(program="aa") as store:
+        run_dir = store.run_dir
+    with RunStore.open(run_dir, clock=clock, program=now) as store:
+        notes = store.run().notes
+    assert [note.startswith("Begun on the program's commit aa, and gone on with on bb") for note in notes] == [
+        True
+    ] * noted
+
+
 def test_the_same_sources_under_another_commit_may_be_resumed(create, clock):
     with create(code="0.1+abc (1111 with uncommitted changes)") as store:
         pass
