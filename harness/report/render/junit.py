@@ -15,7 +15,7 @@ from harness.report.clean import clean
 from harness.report.findings import FAILED
 from harness.report.how_often import how_often_in
 from harness.report.tried import TrialSet, each_verdict
-from harness.report.words import MOVING, at, not_run, of
+from harness.report.words import MOVING, at, not_run, of, several_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from harness.report.build import Report
     from harness.report.findings import Findings
     from harness.report.tried import Numbered
+
+
+MOST = 5
+"""Trials of a row whose reasons are written out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,8 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     """One suite. A failing value is a failure, one that could not be judged an error, one not tried is skipped.
 
     A job that was only watched is what its last look showed: a hang is a failure, a job that moves is neither.
-    A shard that left no run is an error beside its cells, which are skipped.
+    A shard that left no run is an error beside its cells, which are skipped; so is that the run did not come to its
+    end, or that its shards did not run the same program.
     In a matrix a failure that was expected counts as passed, and a pass where a failure was expected as a failure.
     The failure that the report tells of begins with its line.
     """
@@ -78,6 +83,7 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
         cases = [_judged(findings.run.axis.name, at(findings, cell.value), cell) for cell in findings.along]
     else:
         cases = _of_cells(findings)
+    cases += _of_the_run(findings)
     for one in cases:
         _add(suite, one, report, hide)
     counts = Counter(one.outcome for one in cases)
@@ -104,7 +110,9 @@ def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str],
         at = f"{place.text}: " if is_subject else ""
         message = f"{at}{one.message}"
         element = ET.SubElement(case, one.outcome, message=_printable(message, hide))
-        reasons = (f"trial {trial.number}: {trial.verdict}: {trial.verdict.because}" for trial in one.wrong[:5])
+        reasons = [f"trial {trial.number}: {trial.verdict}: {trial.verdict.because}" for trial in one.wrong[:MOST]]
+        if len(one.wrong) > MOST:
+            reasons.append(f"and {len(one.wrong) - MOST} more")
         element.text = _printable("\n".join(reasons), hide) or None
 
 
@@ -121,6 +129,14 @@ def _of_cells(findings: Findings) -> list[TestCase]:
         return [_judged("cell", findings.name_of(cell), mine, needs_all=True) for cell, mine in trials.items()]
     cases = [_of_result(result, trials.get(result.cell, TrialSet())) for result in results]
     return [*map(_of_lost, findings.lost), *cases]
+
+
+def _of_the_run(findings: Findings) -> list[TestCase]:
+    run, reasons = findings.run, [several_programs(findings)]
+    if not (run.is_whole or findings.is_watched or findings.lost):
+        reasons.append(f"it did not come to its end: {run.ended}")
+    why = "; ".join(filter(None, reasons))
+    return [TestCase(group="run", name=run.id, seconds=0, outcome="error", why=why)] if why else []
 
 
 def _of_lost(shard: LostShard) -> TestCase:

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import sys
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -384,6 +385,18 @@ command: [python, train.py]
 axes: {length: {type: ordered, values: [1], apply: {arg: --length}}}
 include: [{}]
 """
+
+
+def test_of_a_run_that_did_not_come_to_its_end_junit_has_an_error_though_its_other_cells_are_merely_skipped(
+    make_campaign,
+):
+    run, run_dir = make_campaign([({}, "pass", 0)], text=ALONE)
+    whole, cut = (replace(run, ended=why) for why in ("answered", "interrupted"))
+
+    suites = [ET.fromstring(form(one, run_dir, "junit", hide=())).find("testsuite") for one in (whole, cut)]
+
+    assert [suite.get("errors") for suite in suites] == ["0", "1"]
+    assert suites[1].find("testcase/error").get("message") == "it did not come to its end: interrupted"
 
 
 def test_junit_says_in_how_many_of_its_trials_a_program_failed(make_campaign):
