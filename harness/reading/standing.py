@@ -225,9 +225,17 @@ class Standing:
         return _unwoken(self.looks)
 
     @property
+    def rest(self) -> ThreadState | None:
+        """The thread that decides, at the last look at which it slept: what wakes now and then may be met awake."""
+        if self.state is None:
+            return None
+        states = [look.thread.get(self.state.tid) for look in self.looks]
+        return next((state for state in reversed(states) if state is not None and state.state in ASLEEP), None)
+
+    @property
     def ticks(self) -> bool:
         """Whether the thread that decides sleeps on a timer from which it was seen to wake, and sleeps anew."""
-        return self.state is not None and bool(self.state.timed) and self.state.tid not in self.unwoken
+        return self.rest is not None and bool(self.rest.timed) and self.rest.tid not in self.unwoken
 
     @property
     def wakes_for_onlookers(self) -> bool:
@@ -549,7 +557,7 @@ def standing(
 
 def _asks(one: Standing) -> bool:
     """Whether it merely asks others again and again whether they are done, or have work."""
-    if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
+    if one.motion is None or not one.motion.polls or one.rest is None or not one.rest.timed:
         return False
     if one.thread is None or one.acts:
         return False
@@ -560,7 +568,7 @@ def _asks(one: Standing) -> bool:
 
 def _awaits_processes(one: Standing) -> bool:
     """Whether by its source it does nothing until a process ends, and no other thread of it may run."""
-    if one.motion is None or not one.motion.polls or one.state is None or not one.state.timed:
+    if one.motion is None or not one.motion.polls or one.rest is None or not one.rest.timed:
         return False
     if one.has_another_thread or MESSAGES.intersection(one.looks[-1].handles):
         return False
@@ -585,7 +593,7 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
         return
     others_move = _only_gil_waiters(one, moved, keeper) or _only_others_wake(moved, state) or _ticks_for_nobody(one)
     if not moved.still and not others_move:
-        yield from _moves(moved, state)
+        yield from _moves(moved, one.rest)
         return
     yield from _by_alarms(last)
     if keeper is not None and keeper != (state.tid if state is not None else 0):
@@ -609,10 +617,10 @@ def _by_alarms(last: ProcessState) -> Iterable[Chance]:
         yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
 
 
-def _moves(moved: Motion, state: ThreadState | None) -> Iterable[Chance]:
+def _moves(moved: Motion, rest: ThreadState | None) -> Iterable[Chance]:
     """Of a process in which something moves: it computes, or a thread of it wakes now and then."""
-    if moved.polls and state is not None and state.timed:
-        yield Chance(how=f"it wakes by itself now and then ({state.wchan or 'a time limit'})", ender=Ender.TIMER)
+    if moved.cpu_share <= POLL_SHARE and rest is not None and rest.timed:
+        yield Chance(how=f"it wakes by itself now and then ({rest.wchan or 'a time limit'})", ender=Ender.TIMER)
     else:
         yield Chance(how=f"it moved {moved.windows[-1]}")
 

@@ -1312,6 +1312,31 @@ def test_a_helper_that_sleeps_may_end_or_continue_a_rank(stuck, how, kind):
     assert classify(beyond(seen)).kind is Kind.HANG
 
 
+def met_awake(seen: Case) -> Case:
+    """The same, in which the helper is awake at the last look, and woke before it now and then."""
+    looks = [look for look in seen.evidence.processes if look.pid == 500]
+    woken: dict[str, ProcessState] = {}
+    for number, look in enumerate(looks):
+        thread = replace(look.threads[0], voluntary_switches=number)
+        if look is looks[-1]:
+            thread = replace(thread, state="R", wchan="", call="", timed=None)
+        woken[look.id] = replace(look, state=thread.state, threads=(thread,))
+    processes = tuple(woken.get(look.id, look) for look in seen.evidence.processes)
+    return replace(seen, evidence=replace(seen.evidence, processes=processes))
+
+
+def test_a_helper_that_counts_its_naps_may_end_a_rank_also_when_it_is_met_awake():
+    """Of what wakes once a second one look in a hundred or so finds it between two naps."""
+    counts = (python("<module>", "/src/kill_later.py", 2),)
+    naps = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, frames=counts, **NAPS)
+    stacks = tuple(replace(sample, actors=(500,)) if sample.pid == 500 else sample for sample in naps.evidence.stacks)
+    naps = replace(naps, evidence=replace(naps.evidence, stacks=stacks))
+    assert classify(naps).kind is Kind.UNRESOLVED
+    assert classify(met_awake(naps)).kind is Kind.UNRESOLVED
+    computes = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, cpu_share=0.99)
+    assert classify(computes).kind is Kind.HANG
+
+
 def test_a_process_of_a_rank_that_waits_in_a_collective_waits_for_others_of_its_like():
     """The processes that save checkpoints have a group of their own; a rank waits for its own one on a pipe."""
     on_a_pipe = Seen(
