@@ -219,7 +219,8 @@ class ProcessState:
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
     counts the trial's other live processes that work for it. ``dead_children`` are its own that did not end well and
     that it has not waited for. ``handles`` are the signals for which it has handlers, of those that may let it go on,
-    and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a limit.
+    and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a limit. ``sends_signals``
+    says that its program, unless it is Python, may send other processes one.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
     did by itself (``harness.reading.stillness``); None for the first of a window.
     """
@@ -238,6 +239,7 @@ class ProcessState:
     parent: int = 0
     command: str = ""
     handles: tuple[str, ...] = ()
+    sends_signals: bool = False
     dead_children: int = 0
     undisturbed_since: EvidenceId | None = None
 

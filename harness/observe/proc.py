@@ -45,10 +45,11 @@ _EXIT_CODE = 49
 
 _SHELLS = frozenset({"bash", "dash", "sh", "ksh", "zsh"})
 _INTERPRETERS = re.compile(r"pypy|perl|ruby|php|node|lua|java|busybox")
-"""Programs that can all set an alarm: what they run does, or does not."""
+"""Programs that can all set an alarm, or end others: what they run does, or does not."""
 
 _ALARM = re.compile(r"\b(alarm|setitimer)\b")
-_LINKED = re.compile(rb"\0(alarm|setitimer)\0")
+_KILL = re.compile(r"kill|terminate", re.IGNORECASE)
+_LINKED = re.compile(rb"\0(?:(alarm|setitimer)|(kill|killpg|tgkill|sigqueue|pidfd_send_signal))(?=\0)")
 
 _WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid"})
 _TRAPS = re.compile(
@@ -58,14 +59,17 @@ _READS_ANOTHER = re.compile(r"^\s*(source|\.)\s", re.MULTILINE)
 
 
 @cache
-def _names_an_alarm(path: str, _: tuple[int, int, int]) -> bool:
+def _linked_to(path: str, _: tuple[int, int, int]) -> tuple[bool, bool]:
+    """Whether a program calls what sets an alarm, and what sends others a signal, by the names that it is linked to."""
+    sets_alarms = sends_signals = False
     last = b""
     with open(path, "rb") as file:  # noqa: PTH123 - a link into another root
         while piece := file.read(1 << 20):
-            if _LINKED.search(last + piece):
-                return True
-            last = piece[-16:]
-    return False
+            for alarm, kill in _LINKED.findall(last + piece):
+                sets_alarms |= bool(alarm)
+                sends_signals |= bool(kill)
+            last = piece[-20:]
+    return sets_alarms, sends_signals
 
 
 def _name(number: int) -> str:
@@ -104,6 +108,7 @@ class Proc(Files):
                 threads.append(thread)
         counters = self.fields(f"{pid}/io")
         handled = self.signals(f"{pid}", "SigCgt")
+        sets_alarms, sends_signals = self._calls_of_its_program(pid)
         if handled >= _AT_ANY_END and len(threads) == 1 and self._only_tidies_up(pid):
             handled -= OF_TIMERS | OF_PROGRAMS
         return ProcessState(
@@ -120,7 +125,8 @@ class Proc(Files):
             children=children,
             parent=int(stat[1]),
             command=(self.text(f"{pid}/comm") or "").strip(),
-            handles=(*(_name(n) for n in _TELLING if n in handled), *self._timers(pid)),
+            handles=(*(_name(n) for n in _TELLING if n in handled), *self._timers(pid, sets_alarms=sets_alarms)),
+            sends_signals=sends_signals,
             dead_children=self._dead_children(pid),
             undisturbed_since=since,
         )
@@ -154,34 +160,36 @@ class Proc(Files):
                 return self.text(f"{pid}/cwd/{word}" if not word.startswith("/") else f"{pid}/root{word}") or ""
         return ""
 
-    def _timers(self, pid: int) -> tuple[str, ...]:
+    def _timers(self, pid: int, *, sets_alarms: bool) -> tuple[str, ...]:
         """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one.
 
         ``ALARM`` where its program may have set one, which the kernel tells nobody else: without a handler it ends it.
+        Only of who has no child: launchers call it, too, and time what they wait for otherwise.
         """
         limit = re.search(r"^Max cpu time +(\S+)", self.text(f"{pid}/limits") or "", re.MULTILINE)
         is_limited = limit is not None and limit[1] != "unlimited"
         has_a_timer = "notify: signal" in (self.text(f"{pid}/timers") or "")
-        may_be_armed = self._sets_alarms(pid) and not self.children(pid)
+        may_be_armed = sets_alarms and not self.children(pid)
         names = {TIMER: has_a_timer, CPU_LIMIT: is_limited, ALARM: may_be_armed}
         return tuple(name for name, applies in names.items() if applies)
 
-    def _sets_alarms(self, pid: int) -> bool:
-        """Whether its program calls what sets an alarm: by the names that it is linked to, or by its script.
+    def _calls_of_its_program(self, pid: int) -> tuple[bool, bool]:
+        """Whether its program may set an alarm, and send others a signal: by what it is linked to, or by its script.
 
-        Only of who has no child: launchers call it, too, and time what they wait for otherwise.
+        Neither of Python, whose sources are read where stacks name them; a shell sets no alarm.
         """
         program = self.link(f"{pid}/exe").rpartition("/")[2]
-        if program.startswith("python") or program in _SHELLS:
-            return False  # the former's sources are read where stacks name them, the latter cannot
-        if _INTERPRETERS.match(program):
-            return _ALARM.search(self._script(pid)) is not None
+        if program.startswith("python"):
+            return False, False
+        if program in _SHELLS or _INTERPRETERS.match(program):
+            script = self._script(pid)
+            return program not in _SHELLS and bool(_ALARM.search(script)), bool(_KILL.search(script))
         try:
             path = f"{self.root}/{pid}/exe"
             stat = os.stat(path)  # noqa: PTH116 - a link into another root
-            return _names_an_alarm(path, (stat.st_dev, stat.st_ino, stat.st_mtime_ns))
+            return _linked_to(path, (stat.st_dev, stat.st_ino, stat.st_mtime_ns))
         except (OSError, ValueError):
-            return False
+            return False, False
 
     def peak_rss_bytes(self, pid: int) -> int:
         """The most memory the process ever held (VmHWM); 0 when it is gone."""

@@ -146,8 +146,13 @@ def job_of(
 
 
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
-    """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
-    if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not one.acts):
+    """Whether a process may do something about others once it goes on, by its ``chance`` to do so.
+
+    Of what is not Python nobody can read what it does when it wakes, only whether it can send a signal. Launchers all
+    can, and wake to ask.
+    """
+    acts = one.acts or (one.looks[-1].sends_signals and not started_them)
+    if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not acts):
         return False
     if chance.ender is not None:
         return chance.ender is Ender.TIMER

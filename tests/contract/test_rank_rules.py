@@ -1312,6 +1312,19 @@ def test_a_helper_that_sleeps_may_end_or_continue_a_rank(stuck, how, kind):
     assert classify(beyond(seen)).kind is Kind.HANG
 
 
+@pytest.mark.parametrize(("parent", "kind"), [(101, Kind.UNRESOLVED), (0, Kind.HANG)], ids=["beside it", "above it"])
+def test_a_program_that_nobody_can_read_and_that_sends_signals_may_end_what_it_did_not_start(parent, kind):
+    """Of a launcher that wakes to ask, as mpirun does, nothing else is to be expected."""
+    seen = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=parent, command="perl", **NAPS)
+    rows: dict[str, ProcessState] = {}
+    for number, look in enumerate(look for look in seen.evidence.processes if look.pid == 500):
+        thread = replace(look.threads[0], voluntary_switches=number)
+        rows[look.id] = replace(look, threads=(thread,), sends_signals=True)
+    above = {look.id: replace(look, parent=500) for look in seen.evidence.processes if look.rank == 1 and not parent}
+    processes = tuple(rows.get(look.id) or above.get(look.id) or look for look in seen.evidence.processes)
+    assert classify(replace(seen, evidence=replace(seen.evidence, processes=processes))).kind is kind
+
+
 def met_awake(seen: Case) -> Case:
     """The same, in which the helper is awake at the last look, and woke before it now and then."""
     looks = [look for look in seen.evidence.processes if look.pid == 500]

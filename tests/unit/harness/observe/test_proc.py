@@ -188,6 +188,25 @@ def test_a_program_that_is_linked_to_what_sets_an_alarm_may_be_ended_by_one(root
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == handles
 
 
+@pytest.mark.parametrize(
+    ("program", "names", "script", "sends"),
+    [
+        ("watchdog", b"\0kill\0", "", True),
+        ("watchdog", b"\0killed\0", "", False),
+        ("python3.11", b"\0kill\0", "kill", False),  # its own source says whether it does
+        ("perl", b"\0kill\0", "print 1", False),
+        ("perl", b"", "sleep 30; kill 9, $p", True),
+        ("node", b"", "child.kill()", True),
+        ("bash", b"", "read -t 30; kill $p", True),
+    ],
+)
+def test_a_program_that_may_send_a_signal_is_known_by_its_links_or_by_its_script(root, program, names, script, sends):
+    (root / program).write_bytes(b"\x7fELF\0puts" + names + b"exit\0")
+    (root / "7" / "exe").symlink_to(root / program)
+    put(root, "7", cmdline="\0".join([program, "-e", script, ""]))
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).sends_signals is sends
+
+
 @pytest.mark.parametrize(("exit_code", "dead"), [(9, 1), (256, 1), (0, 0)])
 def test_a_child_that_has_not_ended_well_and_was_not_waited_for_is_counted(root, exit_code, dead):
     put(root, "7/task/7", children="99 98 ")
