@@ -155,7 +155,8 @@ def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
     if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not acts):
         return False
     if chance.ender is not None:
-        return chance.ender is Ender.TIMER
+        hides_a_limit = one.rest is not None and one.rest.call == RESTART
+        return chance.ender is Ender.TIMER or hides_a_limit
     return started_them or (one.wait is not None and one.wait.cause == "waiting-for-child")
 
 

@@ -1300,10 +1300,11 @@ NAPS = {"wchan": "hrtimer_nanosleep", "call": "clock_nanosleep", "timed": True}
     ("how", "kind"),
     [
         (NAPS, Kind.UNRESOLVED),
+        ({"wchan": "poll_schedule_timeout", "call": "restart", "timed": None}, Kind.UNRESOLVED),  # stopped as it began
         ({"command": "sleep", **NAPS}, Kind.HANG),
         ({"wchan": "pipe_read", "holders": (100,), "outside": False}, Kind.HANG),
     ],
-    ids=["sleeps until then", "only sleeps", "waits for the ranks"],
+    ids=["sleeps until then", "polls until then", "only sleeps", "waits for the ranks"],
 )
 @pytest.mark.parametrize("stuck", [IN_LOCK, STOPPED])
 def test_a_helper_that_sleeps_may_end_or_continue_a_rank(stuck, how, kind):
