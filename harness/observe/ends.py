@@ -43,6 +43,8 @@ _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
+_TIMER = "anon_inode:[timerfd]"
+
 _EVENT = "eventfd:["
 """How the target of an eventfd begins here."""
 
@@ -103,7 +105,8 @@ _CONNECTED = frozenset({"socket-inet", "socket-unix"})
 class End(NamedTuple):
     """What a call waits for: a label for the table of waits, words, who of the trial can end it, whether others can.
 
-    ``has_guests`` says that one of several descriptors is a connection whose other end is not the trial's.
+    ``has_guests`` says that one of several descriptors is a connection whose other end is not the trial's,
+    ``has_a_timer`` that one is a timer that runs.
     """
 
     call: str
@@ -111,6 +114,7 @@ class End(NamedTuple):
     holders: tuple[int, ...] = ()
     outside: bool | None = None
     has_guests: bool = False
+    has_a_timer: bool = False
 
 
 class Ends:
@@ -277,6 +281,9 @@ class Ends:
             return end._replace(outside=True) if call in TRANSFERS and has_a_limit(pid, fd) else end
         if target.startswith(_EVENT):
             return self._event(pid, target)
+        if target == _TIMER:
+            left = [line for line in self._files.lines(f"{pid}/fdinfo/{fd}") if line.startswith("it_value:")]
+            return End(call, outside=True, has_a_timer=re.search(r"[1-9]", "".join(left)) is not None)
         if target.startswith("/") and self._is_fifo(pid, fd):
             end = self._pipe(target, reads=call not in _WRITES)
             # Whoever keeps both ends open itself does so for others to come and go.
@@ -422,18 +429,19 @@ class Ends:
         descriptors = self._polled(pid, call)
         if descriptors is None:
             return End(call.name)
-        name, outside, has_guests = call.name, not descriptors, False
+        name, outside, has_guests, has_a_timer = call.name, not descriptors, False, False
         objects, holders = set[str](), set[int]()
         for fd in descriptors:
             end = self._descriptor(pid, fd, call.name)
             name = OWN_SERVICE if end.call == OWN_SERVICE else name
             outside = outside or end.outside is not False
             has_guests = has_guests or (end.outside is True and end.call in _CONNECTED)
+            has_a_timer = has_a_timer or end.has_a_timer
             objects.add(end.on)
             holders.update(end.holders)
         objects.discard("")
         what = objects.pop() if len(objects) == 1 else f"one of {len(descriptors)} descriptors"
-        return End(name, what, tuple(sorted(holders)), outside, has_guests)
+        return End(name, what, tuple(sorted(holders)), outside, has_guests, has_a_timer)
 
     def _polled(self, pid: int, call: Call) -> list[int] | None:
         if call.name.startswith("epoll"):

@@ -315,7 +315,7 @@ class Proc(Files):
             cpu_s=self._cpu_s(at, stat),
             voluntary_switches=int(status.get("voluntary_ctxt_switches", 0)),
             involuntary_switches=int(status.get("nonvoluntary_ctxt_switches", 0)),
-            timed=True if sleeps(wchan) else timed,
+            timed=True if sleeps(wchan) or end.has_a_timer else timed,
             call=end.call,
             on=end.on,
             holders=end.holders,

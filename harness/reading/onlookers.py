@@ -236,7 +236,10 @@ class _Place:
             return rest and self._is_harmless_behind(self.line)
         head = self.loop.test if isinstance(self.loop, ast.While) else self.loop.iter
         turns = self.scope.are_harmless((*self.loop.body, head), but=self._is_in if waits else None)
-        return turns and (_only_others_end(self.loop) or self._is_harmless_behind(self.loop.end_lineno or self.line))
+        if not turns or _only_others_end(self.loop):
+            return turns
+        behind = self._is_harmless_behind(self.loop.end_lineno or self.line)
+        return behind and self.scope.are_harmless(self.loop.orelse)
 
     @property
     def loop(self) -> ast.While | ast.For | None:

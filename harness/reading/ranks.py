@@ -92,7 +92,8 @@ class Job:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
 
         One that sleeps until then (``timeout 30 python ...``), that runs a watchdog, that waits for a child of its own
-        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else. Not a rank,
+        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else; one that is not
+        Python, wakes and can send signals, but for what started them: launchers all can, and wake to ask. Not a rank,
         which would not know; nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only
         asks whether they are done, and by its source does no more than that.
         """
@@ -102,6 +103,8 @@ class Job:
         if any(self.stand[pid].has_a_timer_thread for pid in above):
             return True  # ``Timer(30, child.kill)``
         if any(self.stand[pid].has_a_watchdog for pid in above | stuck):
+            return True
+        if any(self.stand[pid].wakes_to_signal for pid in self.stand.keys() - {*self.leaders, *stuck, *above}):
             return True
         return any(_may_act(self.stand[pid], live[pid], started_them=pid in above) for pid in others)
 
@@ -146,13 +149,8 @@ def job_of(
 
 
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
-    """Whether a process may do something about others once it goes on, by its ``chance`` to do so.
-
-    Of what is not Python nobody can read what it does when it wakes, only whether it can send a signal. Launchers all
-    can, and wake to ask.
-    """
-    acts = one.acts or (one.looks[-1].sends_signals and not started_them)
-    if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not acts):
+    """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
+    if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not one.acts):
         return False
     if chance.ender is not None:
         hides_a_limit = one.rest is not None and one.rest.call == RESTART

@@ -238,6 +238,12 @@ class Standing:
         return self.rest is not None and bool(self.rest.timed) and self.rest.tid not in self.unwoken
 
     @property
+    def wakes_to_signal(self) -> bool:
+        """Whether a thread of it wakes by time, and its program, which nobody can read, may send others a signal."""
+        wakes = any(thread.timed for look in self.looks for thread in look.threads)
+        return self.looks[-1].sends_signals and wakes
+
+    @property
     def wakes_for_onlookers(self) -> bool:
         """Whether all that its event loop wakes for are tasks that merely look on, by every sample.
 

@@ -188,6 +188,19 @@ def test_an_event_comes_from_whoever_has_that_very_one_or_was_handed_it(event):
         assert set(end.holders) == ({ME, other.pid} if inherited else {ME})
 
 
+@pytest.mark.parametrize(("runs_s", "has_a_timer"), [(40, True), (0, False)], ids=["runs", "does not run"])
+def test_a_timer_that_runs_ends_the_wait_for_it_and_for_one_of_several(runs_s, has_a_timer):
+    libc = ctypes.CDLL(None)
+    fd = libc.timerfd_create(time.CLOCK_MONOTONIC, 0)
+    assert libc.timerfd_settime(fd, 0, struct.pack("4q", 0, 0, runs_s, 0), None) == 0
+    polled = ctypes.create_string_buffer(struct.pack("ihh", fd, select.POLLIN, 0))
+    poll = Call("poll", (ctypes.addressof(polled), 1, 2**32 - 1, 0, 0, 0), timed=False)
+    ends = Ends({ME: 0})
+    assert end_of(fd, "read").has_a_timer is has_a_timer
+    assert ends.of(ME, poll).has_a_timer is has_a_timer
+    os.close(fd)
+
+
 def test_of_kernels_that_do_not_number_events_whoever_has_any_may_have_it(event, monkeypatch):
     fields = Ends({})._files.fields
 

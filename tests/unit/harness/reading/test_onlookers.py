@@ -116,6 +116,10 @@ ACTS = {
     "kills": "while True:\n        time.sleep(1)\n        os.kill(os.getpid(), 9)",
     "kills later": "time.sleep(30)\n    os.kill(os.getpid(), 9)",
     "stops asking and then kills": "for _ in range(30):\n        time.sleep(1)\n    child.kill()",
+    "kills where its loop was not left": (
+        "for _ in range(30):\n        time.sleep(1)\n        if child.poll() is not None: break\n"
+        "    else:\n        child.kill()"
+    ),
     "asks until a time and then kills": "while time.time() < end:\n        time.sleep(1)\n    child.kill()",
     "leaves its loop and then kills": (
         "while True:\n        time.sleep(1)\n        if child.poll() is not None: break\n    child.kill()"
