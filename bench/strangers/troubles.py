@@ -403,6 +403,32 @@ other.wait()
 """.replace("STUCK", repr(STUCK)),
     ),
     _fine(
+        "sibling-kills-by-perl",
+        """
+import subprocess
+stuck = subprocess.Popen([sys.executable, "-c", STUCK])
+other = subprocess.Popen(["perl", "-e", "for (1 .. 20) { sleep 1 } kill 9, $ARGV[0]", str(stuck.pid)])
+stuck.wait()
+other.wait()
+""".replace("STUCK", repr(STUCK)),
+    ),
+    _fine(
+        "joins-by-seconds-or-else",
+        """
+import subprocess
+stuck = subprocess.Popen([sys.executable, "-c", STUCK])
+for _ in range(5):
+    try:
+        stuck.wait(4)
+        break
+    except subprocess.TimeoutExpired:
+        print("still waiting", file=sys.stderr)
+else:
+    stuck.kill()
+stuck.wait()
+""".replace("STUCK", repr(STUCK)),
+    ),
+    _fine(
         "watchdog-gives-the-lock-back",
         """
 lock = threading.Lock()
