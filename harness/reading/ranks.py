@@ -92,9 +92,9 @@ class Job:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
 
         One that sleeps until then (``timeout 30 python ...``), that runs a watchdog, that waits for a child of its own
-        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else; one that is not
-        Python, wakes and can send signals, but for what started them: launchers all can, and wake to ask. Not a rank,
-        which would not know; nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only
+        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else. One that is
+        not Python, wakes, and can send signals; where it started them, only if it naps: launchers all can, and wake in
+        a poll to ask. Not a rank, which would not know; nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only
         asks whether they are done, and by its source does no more than that.
         """
         stuck = frozenset(stuck)
@@ -104,7 +104,8 @@ class Job:
             return True  # ``Timer(30, child.kill)``
         if any(self.stand[pid].has_a_watchdog for pid in above | stuck):
             return True
-        if any(self.stand[pid].wakes_to_signal for pid in self.stand.keys() - {*self.leaders, *stuck, *above}):
+        unread = self.stand.keys() - {*self.leaders, *stuck}
+        if any(self.stand[pid].wakes_to_signal(naps=pid in above) for pid in unread):
             return True
         return any(_may_act(self.stand[pid], live[pid], started_them=pid in above) for pid in others)
 

@@ -62,6 +62,7 @@ from harness.reading.waits import (
     in_python_lock,
     may_call_back,
     only_sleeps,
+    sleeps,
     wait_of,
     waits_for_a_thread,
     with_calls,
@@ -237,11 +238,15 @@ class Standing:
         """Whether the thread that decides sleeps on a timer from which it was seen to wake, and sleeps anew."""
         return self.rest is not None and bool(self.rest.timed) and self.rest.tid not in self.unwoken
 
-    @property
-    def wakes_to_signal(self) -> bool:
-        """Whether a thread of it wakes by time, and its program, which nobody can read, may send others a signal."""
-        wakes = any(thread.timed for look in self.looks for thread in look.threads)
-        return self.looks[-1].sends_signals and wakes
+    def wakes_to_signal(self, *, naps: bool = False) -> bool:
+        """Whether a thread of it wakes by time, and its program, which nobody can read, may send others a signal.
+
+        ``naps``: only of a thread that does nothing but sleep until then.
+        """
+        if not self.looks[-1].sends_signals:
+            return False
+        threads = [thread for look in self.looks for thread in look.threads]
+        return any(sleeps(thread.wchan) if naps else thread.timed for thread in threads)
 
     @property
     def wakes_for_onlookers(self) -> bool:

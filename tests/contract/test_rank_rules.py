@@ -1313,10 +1313,17 @@ def test_a_helper_that_sleeps_may_end_or_continue_a_rank(stuck, how, kind):
     assert classify(beyond(seen)).kind is Kind.HANG
 
 
-@pytest.mark.parametrize(("parent", "kind"), [(101, Kind.UNRESOLVED), (0, Kind.HANG)], ids=["beside it", "above it"])
-def test_a_program_that_nobody_can_read_and_that_sends_signals_may_end_what_it_did_not_start(parent, kind):
-    """Of a launcher that wakes to ask, as mpirun does, nothing else is to be expected."""
-    seen = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=parent, command="perl", **NAPS)
+POLLS = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "holders": (), "outside": True}
+
+
+@pytest.mark.parametrize(
+    ("parent", "how", "kind"),
+    [(101, NAPS, Kind.UNRESOLVED), (101, POLLS, Kind.UNRESOLVED), (0, NAPS, Kind.UNRESOLVED), (0, POLLS, Kind.HANG)],
+    ids=["naps beside it", "polls beside it", "naps above it", "polls above it"],
+)
+def test_a_program_that_nobody_can_read_and_that_sends_signals_may_end_what_is_stuck(parent, how, kind):
+    """Of a launcher that wakes in a poll to ask, as mpirun does, nothing else is to be expected."""
+    seen = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=parent, command="perl", **how)
     rows: dict[str, ProcessState] = {}
     for number, look in enumerate(look for look in seen.evidence.processes if look.pid == 500):
         thread = replace(look.threads[0], voluntary_switches=number)
