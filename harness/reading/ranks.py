@@ -92,10 +92,10 @@ class Job:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
 
         One that sleeps until then (``timeout 30 python ...``), that runs a watchdog, that waits for a child of its own
-        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else. One that is
-        not Python, wakes, and can send signals; where it started them, only if it naps: launchers all can, and wake in
-        a poll to ask. Not a rank, which would not know; nor what looks on by its source, nor ``sleep``; nor what wakes again and again, or only
-        asks whether they are done, and by its source does no more than that.
+        which does (``sh -c "sleep 30; kill $PID"``), or that started them and waits for something else. One that is not
+        Python, wakes, and can send signals; where it started them, only if it naps: launchers all can, and wake in a
+        poll to ask. Not a rank, which would not know; nor what looks on by its source, nor ``sleep``; nor what wakes
+        again and again, or only asks whether they are done, and by its source does no more than that.
         """
         stuck = frozenset(stuck)
         above = self._above(stuck)
