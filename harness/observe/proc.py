@@ -157,7 +157,7 @@ class Proc(Files):
             if word.startswith("-") and word.endswith(("c", "e")):
                 return next(iter(words[place + 1 :]), "")
             if not word.startswith("-"):
-                return self.text(f"{pid}/cwd/{word}" if not word.startswith("/") else f"{pid}/root{word}") or ""
+                return self.script(f"{pid}/root{word}" if word.startswith("/") else f"{pid}/cwd/{word}")
         return ""
 
     def _timers(self, pid: int, *, sets_alarms: bool) -> tuple[str, ...]:

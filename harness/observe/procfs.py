@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 
 PROC = "/proc"
 """Where the kernel of this machine tells of its processes."""
+
+_SCRIPT_BYTES = 1 << 20
+"""More is not read of a script: it is asked for a word in it."""
 
 _GONE = (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError)
 
@@ -28,6 +32,17 @@ class Files:
             return None
         finally:
             os.close(fd)
+
+    def script(self, at: str) -> str:
+        """The beginning of a program's own file; empty of a pipe (``bash <(make_it)``), which nobody reads twice."""
+        path = f"{self.root}/{at}"
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link into another root
+                return ""
+            with open(path, "rb") as file:  # noqa: PTH123 - likewise
+                return file.read(_SCRIPT_BYTES).decode(errors="replace")
+        except (OSError, ValueError):
+            return ""
 
     def lines(self, at: str) -> list[str]:
         """Its lines."""

@@ -291,7 +291,7 @@ class RunStore(History):
 
 def _of_two_commits(before: str, now: str) -> str:
     return (
-        f"Begun on the program's commit {before}, and gone on with on {now}: if that changed what is run, the trials "
+        f"Begun on the program's commit {before} and taken up again on {now}: if that changed what is run, the trials "
         f"before and after it are of different programs, and a run without --resume is what answers."
     )
 

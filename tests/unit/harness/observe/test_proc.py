@@ -207,6 +207,16 @@ def test_a_program_that_may_send_a_signal_is_known_by_its_links_or_by_its_script
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).sends_signals is sends
 
 
+def test_a_script_that_is_a_pipe_is_not_read(root):
+    """``bash script.fifo``: whoever opens a named pipe waits for its other end, and takes what the shell is to read."""
+    (root / "bash").write_bytes(b"")
+    (root / "7" / "exe").symlink_to(root / "bash")
+    (root / "7" / "cwd").symlink_to(root)
+    os.mkfifo(root / "script")
+    put(root, "7", cmdline="bash\0script\0")
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).sends_signals is False
+
+
 @pytest.mark.parametrize(("exit_code", "dead"), [(9, 1), (256, 1), (0, 0)])
 def test_a_child_that_has_not_ended_well_and_was_not_waited_for_is_counted(root, exit_code, dead):
     put(root, "7/task/7", children="99 98 ")

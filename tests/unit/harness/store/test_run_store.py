@@ -140,7 +140,7 @@ def test_that_a_run_goes_on_with_another_commit_of_the_program_is_noted(create, 
         run_dir = store.run_dir
     with RunStore.open(run_dir, clock=clock, program=now) as store:
         notes = store.run().notes
-    assert [note.startswith("Begun on the program's commit aa, and gone on with on bb") for note in notes] == [
+    assert [note.startswith("Begun on the program's commit aa and taken up again on bb") for note in notes] == [
         True
     ] * noted
 
