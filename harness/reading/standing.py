@@ -50,6 +50,7 @@ from harness.reading.stillness import (
 from harness.reading.waits import (
     ALARM,
     CPU_LIMIT,
+    ONLY_SHOW,
     OWN_CONNECTION,
     OWN_SERVICE,
     TIMER,
@@ -243,7 +244,7 @@ class Standing:
 
         ``naps``: only of a thread that does nothing but sleep until then.
         """
-        if not self.looks[-1].sends_signals:
+        if not self.looks[-1].sends_signals or self.command in ONLY_SHOW:
             return False
         threads = [thread for look in self.looks for thread in look.threads]
         return any(sleeps(thread.wchan) if naps else thread.timed for thread in threads)

@@ -306,6 +306,9 @@ tells nobody else."""
 ONLY_SLEEPS = frozenset({"sleep"})
 """Programs that do nothing when they wake: only who waits for their end may do something then."""
 
+ONLY_SHOW = frozenset({"htop", "nvidia-smi", "tail", "top"})
+"""Programs that are linked to what sends signals and, left to themselves, only show something now and then."""
+
 SIGNAL_CALLS = frozenset({"pause", "rt_sigsuspend"})
 """Calls that wait for a handler to run in the very thread that made them."""
 

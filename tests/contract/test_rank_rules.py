@@ -1317,13 +1317,19 @@ POLLS = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "holde
 
 
 @pytest.mark.parametrize(
-    ("parent", "how", "kind"),
-    [(101, NAPS, Kind.UNRESOLVED), (101, POLLS, Kind.UNRESOLVED), (0, NAPS, Kind.UNRESOLVED), (0, POLLS, Kind.HANG)],
-    ids=["naps beside it", "polls beside it", "naps above it", "polls above it"],
+    ("command", "parent", "how", "kind"),
+    [
+        ("perl", 101, NAPS, Kind.UNRESOLVED),
+        ("perl", 101, POLLS, Kind.UNRESOLVED),
+        ("perl", 0, NAPS, Kind.UNRESOLVED),
+        ("perl", 0, POLLS, Kind.HANG),
+        ("tail", 101, NAPS, Kind.HANG),
+    ],
+    ids=["naps beside it", "polls beside it", "naps above it", "polls above it", "shows a log"],
 )
-def test_a_program_that_nobody_can_read_and_that_sends_signals_may_end_what_is_stuck(parent, how, kind):
+def test_a_program_that_nobody_can_read_and_that_sends_signals_may_end_what_is_stuck(command, parent, how, kind):
     """Of a launcher that wakes in a poll to ask, as mpirun does, nothing else is to be expected."""
-    seen = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=parent, command="perl", **how)
+    seen = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=parent, command=command, **how)
     rows: dict[str, ProcessState] = {}
     for number, look in enumerate(look for look in seen.evidence.processes if look.pid == 500):
         thread = replace(look.threads[0], voluntary_switches=number)
