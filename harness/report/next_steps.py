@@ -415,7 +415,17 @@ def _slow(findings: Findings) -> NextStep | None:
     enough_s = math.ceil(max(2 * predicted_s, 2 * _needed_s(findings, slow), 4 * limit_s) / 10) * 10
     whom = "it" if findings.is_single else "the slow cells"
     text = f"Give {whom} time, {seconds(enough_s)}, or make a step faster: no trial showed a hang."
-    return _ask_again(findings, text, "--limit", f"{enough_s}s") if findings.is_single else NextStep(text=text)
+    option = "--limit" if findings.is_single else "--total"
+    if findings.is_single or _is_of_one_total(findings, slow):
+        return _ask_again(findings, text, option, f"{enough_s}s")
+    return NextStep(text=text)
+
+
+def _is_of_one_total(findings: Findings, slow: TrialSet) -> bool:
+    """Whether all of ``slow`` ran out of the time for a whole trial, which the file sets for no cell apart."""
+    rows = findings.run.spec.matrix.limits_when
+    ends = {trial.record.outcome.stopped_by for trial in slow}
+    return ends == {StopReason.TOTAL} and all(row.limits.total_s is None for row in rows)
 
 
 def _needed_s(findings: Findings, slow: TrialSet) -> float:
