@@ -88,3 +88,13 @@ def test_more_of_all_its_time_is_enough_for_a_silence_to_be_decided(make_run, pa
     assert (f"{proposed_s} s instead of {total_s} s, by which any silence is decided" in step.text) is (
         proposed_s == 492
     )
+
+
+@pytest.mark.parametrize(("stopped_by", "has_command"), [(StopReason.TOTAL, True), (StopReason.STARTUP, False)])
+def test_slow_cells_of_a_matrix_get_the_command_that_gives_them_time(make_campaign, stopped_by, has_command):
+    """Where it was not the time of a whole trial that ran out, more of that decides nothing."""
+    run, _ = make_campaign([({"n_layers": 1}, "pass", 0), ({"n_layers": 12}, "slow", 0)])
+    records = tuple(replace(one, outcome=replace(one.outcome, stopped_by=stopped_by)) for one in run.records)
+    steps = next_steps(Findings(run=replace(run, records=records)))
+    (step,) = [step for step in steps if step.text.startswith("Give the slow cells time")]
+    assert (step.command[:5] == ("nsa-harness", "matrix", "run", "canned.yaml", "--total")) is has_command
