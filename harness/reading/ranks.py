@@ -156,7 +156,8 @@ def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
     if chance.ender is not None:
         hides_a_limit = one.rest is not None and one.rest.call == RESTART
         return chance.ender is Ender.TIMER or hides_a_limit
-    return started_them or (one.wait is not None and one.wait.cause == "waiting-for-child")
+    wait = None if one.rest is None else wait_of(one.rest)
+    return started_them or (wait is not None and wait.cause == "waiting-for-child")
 
 
 @cache

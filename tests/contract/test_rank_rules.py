@@ -1360,6 +1360,9 @@ def test_a_helper_that_counts_its_naps_may_end_a_rank_also_when_it_is_met_awake(
     naps = replace(naps, evidence=replace(naps.evidence, stacks=stacks))
     assert classify(naps).kind is Kind.UNRESOLVED
     assert classify(met_awake(naps)).kind is Kind.UNRESOLVED
+    sleeper = {"wchan": "do_wait", "call": "wait4", "timed": False, "holders": (501,), "outside": False}
+    script = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, command="bash", **sleeper)
+    assert classify(met_awake(script)).kind is Kind.UNRESOLVED  # ``for i in $(seq 40); do sleep 1; done; kill $PID``
     computes = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, cpu_share=0.99)
     assert classify(computes).kind is Kind.HANG
 
