@@ -228,11 +228,14 @@ class Standing:
 
     @property
     def rest(self) -> ThreadState | None:
-        """The thread that decides, at the last look at which it slept: what wakes now and then may be met awake."""
+        """The thread that decides, at the last look at which it slept.
+
+        What wakes now and then may be met awake, or for a moment in a call of which nobody can wake it, as a fork is.
+        """
         if self.state is None:
             return None
         states = [look.thread.get(self.state.tid) for look in self.looks]
-        return next((state for state in reversed(states) if state is not None and state.state in ASLEEP), None)
+        return next((state for state in reversed(states) if state is not None and state.state == "S"), None)
 
     @property
     def ticks(self) -> bool:

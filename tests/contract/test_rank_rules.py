@@ -1339,14 +1339,14 @@ def test_a_program_that_nobody_can_read_and_that_sends_signals_may_end_what_is_s
     assert classify(replace(seen, evidence=replace(seen.evidence, processes=processes))).kind is kind
 
 
-def met_awake(seen: Case) -> Case:
-    """The same, in which the helper is awake at the last look, and woke before it now and then."""
+def met_awake(seen: Case, **how: Any) -> Case:
+    """The same, in which the helper is awake at the last look, or as ``how`` says, and woke before it now and then."""
     looks = [look for look in seen.evidence.processes if look.pid == 500]
     woken: dict[str, ProcessState] = {}
     for number, look in enumerate(looks):
         thread = replace(look.threads[0], voluntary_switches=number)
         if look is looks[-1]:
-            thread = replace(thread, state="R", wchan="", call="", timed=None)
+            thread = replace(thread, **{"state": "R", "wchan": "", "call": "", "timed": None, **how})
         woken[look.id] = replace(look, state=thread.state, threads=(thread,))
     processes = tuple(woken.get(look.id, look) for look in seen.evidence.processes)
     return replace(seen, evidence=replace(seen.evidence, processes=processes))
@@ -1363,6 +1363,8 @@ def test_a_helper_that_counts_its_naps_may_end_a_rank_also_when_it_is_met_awake(
     sleeper = {"wchan": "do_wait", "call": "wait4", "timed": False, "holders": (501,), "outside": False}
     script = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, command="bash", **sleeper)
     assert classify(met_awake(script)).kind is Kind.UNRESOLVED  # ``for i in $(seq 40); do sleep 1; done; kill $PID``
+    forks = met_awake(script, state="D", wchan="kernel_clone", call="clone3", timed=False, cpu_s=0.02)
+    assert classify(forks).kind is Kind.UNRESOLVED
     computes = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, cpu_share=0.99)
     assert classify(computes).kind is Kind.HANG
 
