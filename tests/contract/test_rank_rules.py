@@ -1363,7 +1363,7 @@ def test_a_helper_that_counts_its_naps_may_end_a_rank_also_when_it_is_met_awake(
     sleeper = {"wchan": "do_wait", "call": "wait4", "timed": False, "holders": (501,), "outside": False}
     script = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, command="bash", **sleeper)
     assert classify(met_awake(script)).kind is Kind.UNRESOLVED  # ``for i in $(seq 40); do sleep 1; done; kill $PID``
-    forks = met_awake(script, state="D", wchan="kernel_clone", call="clone3", timed=False, cpu_s=0.02)
+    forks = met_awake(script, state="D", wchan="kernel_clone", call="clone3", timed=False, holders=(), cpu_s=0.02)
     assert classify(forks).kind is Kind.UNRESOLVED
     computes = with_a_helper(certain(WAITS_FOR_GRADIENTS, IN_LOCK), parent=101, cpu_share=0.99)
     assert classify(computes).kind is Kind.HANG
