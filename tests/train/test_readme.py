@@ -31,7 +31,7 @@ def commands(program):
 
 
 def one_of_each_kind(program):
-    """These commands, of which those are long that come after one of the same kind: half a minute each."""
+    """These commands, of which those are long that come after one of the same kind."""
     kinds, params = set(), []
     for command in commands(program):
         kind = re.search(r"torchrun|m7c_125m|train_showcase|python", command)[0]
