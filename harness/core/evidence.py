@@ -186,7 +186,8 @@ class ThreadState:
     call is about (``pipe``, ``socket 10.0.0.3:29500``, ``file lock of process 77``). ``holders`` are the processes of
     the trial that can end the wait: they hold the other end, or the lock, or are the child; ``outside`` says whether
     anybody else can, None when that could not be told. ``library`` is the file whose code made a call with a time
-    limit, empty where that was not looked up; ``limit_s`` is that limit, where it is one of the call's arguments.
+    limit, or one that passes data on, empty where that was not looked up; ``limit_s`` is that limit, where it is one of
+    the call's arguments.
     ``has_guests`` says that it serves several connections, of which one comes from outside the trial.
     """
 

@@ -9,11 +9,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
-from harness.observe.ends import End
+from harness.observe.ends import TRANSFERS, End
 from harness.observe.job import read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
-from harness.reading.waits import ALARM, CPU_LIMIT, LISTENS, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
+from harness.reading.waits import ALARM, CPU_LIMIT, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,7 +305,7 @@ class Proc(Files):
             # An event loop's own limit may be that of tasks which mean nothing to the program (reading.awaits).
             if not timed or (tid == pid and call.name.startswith("epoll")):
                 end = ends.of(pid, call)
-            if tid != pid and (timed or call.name in LISTENS):
+            if (tid != pid and timed) or call.name in TRANSFERS:
                 library = ends.library(pid, call)
         return ThreadState(
             tid=tid,

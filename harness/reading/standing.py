@@ -643,7 +643,7 @@ def _moves(moved: Motion, rest: ThreadState | None) -> Iterable[Chance]:
 def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: frozenset[int]) -> Iterable[Chance]:
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
     samples = one.samples
-    only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread))
+    only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread, state))
     sees_threads = len(moved.threads) == 1 or any(len(sample.threads) > 1 for sample in samples)
     nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
     at_the_gpu = one.threads_at_the_gpu

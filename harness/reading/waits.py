@@ -364,6 +364,8 @@ _CALLS_NOBODY = re.compile(
 the interpreter, whose threads are seen to run Python when they do."""
 
 
+_INTERPRETER = re.compile(r"python|libpython")
+
 _OF_NCCL = ("libnccl", "libtorch_cuda")
 """Files with NCCL's code: its own, or torch's where that was built with it."""
 
@@ -408,10 +410,13 @@ def in_python_lock(stack: ThreadStack) -> bool:
     return innermost is not None and innermost.file.endswith(LOCK_FILES)
 
 
-def called_by_python(stack: ThreadStack) -> bool:
-    """Whether a thread waits in a call that Python itself made, with no library's code in between."""
+def called_by_python(stack: ThreadStack, state: ThreadState) -> bool:
+    """Whether a thread waits in a call that Python itself made, with no library's code in between.
+
+    In the middle of a write nobody may be stopped for native frames; then the kernel tells whose code called.
+    """
     leaf = native_leaf(stack)
-    return bool(leaf) and all(map(is_runtime, leaf))
+    return all(map(is_runtime, leaf)) if leaf else bool(_INTERPRETER.match(state.library))
 
 
 def only_sleeps(stack: ThreadStack) -> bool:

@@ -286,6 +286,28 @@ def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
     assert found.pop().startswith(library)
 
 
+@pytest.mark.parametrize(
+    ("write", "library"),
+    [
+        ("os.write(pipe, data)", ("python", "libpython")),
+        ("ctypes.CDLL(None).write(pipe, data, len(data))", ("libffi", "_ctypes")),
+    ],
+)
+def test_the_library_whose_code_writes_is_read_from_the_stack_of_the_main_thread_too(write, library):
+    code = f"import ctypes, os; print(flush=True); pipe, data = os.pipe()[1], bytes(1 << 20); {write}"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        called = ""
+        for _ in range(200):
+            (main,) = Proc().look(child.pid, id="look", t_s=0.0, ends=Ends({child.pid: ME})).threads
+            called = main.library
+            if main.call == "pipe-write":
+                break
+            time.sleep(0.01)
+        child.kill()
+    assert called.startswith(library)
+
+
 @pytest.mark.parametrize(("ours", "has_guests"), [((ME,), False), ((), True)], ids=["own", "somebody else's"])
 def test_a_server_of_several_connections_has_a_guest_where_one_comes_from_outside(server, client, ours, has_guests):
     with select.epoll() as polled:

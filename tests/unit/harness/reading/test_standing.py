@@ -119,6 +119,22 @@ TO_CHILD = {**INTO_PIPE, "holders": (CHILD,)}
 
 
 @pytest.mark.parametrize(
+    ("library", "goes_on"), [("python3.12", False), ("libpython3.12.so.1.0", False), ("libzmq.so.5", True)]
+)
+def test_who_wrote_is_known_of_a_process_that_nobody_may_stop_in_the_middle_of_its_write(library, goes_on):
+    """No native frames are taken of it, and NCCL's threads beside it poll as ever."""
+    of_nccl = {**POLLS, "timed": True, "library": "libnccl.so.2"}
+    frame = Frame(function="strike", file="/src/train.py", line=3)
+    threads = (ThreadStack(tid=PARENT, name="", frames=(frame,)), ThreadStack(tid=PARENT + 1, name="", frames=()))
+    stacks = [
+        StackSample(id=f"stack-{n}", source="py-spy", native=False, t_s=1.0 + n, rank=0, pid=PARENT, threads=threads)
+        for n in range(3)
+    ]
+    one = standing(looks(PARENT, {**INTO_PIPE, "library": library}, of_nccl), stacks, job_pids=frozenset({PARENT}))
+    assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
+@pytest.mark.parametrize(
     ("handles", "goes_on"),
     [(("SIGHUP", "SIGTERM"), set()), (("SIGHUP",), {PARENT, CHILD}), (("SIGTERM", "SIGUSR1"), {PARENT, CHILD})],
 )
