@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
@@ -213,7 +214,7 @@ class ThreadState:
         return self.voluntary_switches + self.involuntary_switches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ProcessState:
     """One process of the trial as /proc shows it at one moment; ``rank`` is the rank that it is or works for.
 
@@ -244,7 +245,7 @@ class ProcessState:
     dead_children: int = 0
     undisturbed_since: EvidenceId | None = None
 
-    @property
+    @cached_property
     def thread(self) -> dict[int, ThreadState]:
         """Its threads by their kernel numbers."""
         return {thread.tid: thread for thread in self.threads}

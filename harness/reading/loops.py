@@ -80,6 +80,9 @@ SPEAKS = frozenset(
 )  # fmt: skip
 """Functions whose call is heard outside, or is part of a training step: a silence ends within a turn that makes one."""
 
+_COUNT = frozenset({"range", "trange", "enumerate", "count"})
+"""What numbers the turns of a ``for``."""
+
 _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 """Functions that give their first argument's items one by one."""
 
@@ -123,6 +126,14 @@ class Loop:
         if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
             return tuple(ast.unparse(argument) for argument in over.args)
         return ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether a ``for`` numbers its turns; what other iterators give are no turns, though they may grow."""
+        over = None if isinstance(self.node, ast.While) else self.node.iter
+        while isinstance(over, ast.Call) and _called(over) in _OVER - _COUNT and over.args:
+            over = over.args[0]
+        return isinstance(over, ast.Call) and _called(over) in _COUNT
 
     @property
     def while_below(self) -> tuple[str, str] | None:
@@ -460,14 +471,17 @@ class _Reader(ast.NodeVisitor):
     ``kind`` becomes empty at the first thing that may be at work; else it is ``locals`` where there are only names and
     numbers, and ``threads`` where attributes are read as well, or methods asked that only other threads can make answer
     otherwise, of the objects in ``asks``. ``tested`` are the names whose truth alone is asked, ``computed`` all others.
-    ``sleeps`` says that it calls ``sleep``, ``may_raise`` that it divides, or the like, by what may change.
+    ``sleeps`` says that it calls ``sleep``, ``may_raise`` that it divides, or the like, by what may change,
+    ``puts_items`` that it puts something into a container.
     """
 
     def __init__(self) -> None:
         self.kind = "locals"
-        self.sleeps = self.may_raise = False
+        self.sleeps = self.may_raise = self.puts_items = False
         self.asks: set[str] = set()
         self.attributes: set[str] = set()
+        self.stored: set[str] = set()
+        self.loaded: set[str] = set()
         self.tested: set[str] = set()
         self.containers: set[str] = set()
         self.computed: set[str] = set()
@@ -478,11 +492,11 @@ class _Reader(ast.NodeVisitor):
             self._call(node)
             return
         if isinstance(node, ast.Attribute):
-            self.kind = self.kind and "threads"
-            self.attributes.add(ast.unparse(node))
+            self._attribute(node)
             return
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             self.containers.add(node.value.id)
+            self.puts_items = self.puts_items or not isinstance(node.ctx, ast.Load)
             self.visit(node.slice)
             return
         if not isinstance(node, _HARMLESS):
@@ -501,6 +515,13 @@ class _Reader(ast.NodeVisitor):
         for child in ast.iter_child_nodes(node):
             self.visit(child)
 
+    def _attribute(self, node: ast.Attribute) -> None:
+        """One that the loop both sets and asks is a number of its own, which no text of its variables shows."""
+        (self.loaded if isinstance(node.ctx, ast.Load) else self.stored).add(node.attr)
+        is_own = bool(self.stored & self.loaded)
+        self.kind = self.kind and "threads" if _is_dotted(node) and not is_own else ""
+        self.attributes.add(ast.unparse(node))
+
     def _call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in QUICK and not node.keywords:
             if node.func.id == "len" and isinstance(node.args[0], ast.Name):
@@ -516,6 +537,13 @@ class _Reader(ast.NodeVisitor):
             self.sleeps = True
         else:
             self.kind = ""
+
+
+def _is_dotted(node: ast.AST) -> bool:
+    """Whether an expression is names with dots in between: nothing is called or looked up on the way."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -611,7 +639,7 @@ def _loop_sample(
     loop: Loop, frame: Frame, values: Mapping[str, str], place: tuple[int, int, int], shared: frozenset[str]
 ) -> LoopSample:
     whole = {name: int(text) for name, text in values.items() if _WHOLE.fullmatch(text)}
-    counter = next((name for name in loop.target if name in whole), "")
+    counter = next((name for name in loop.target if name in whole), "") if loop.counts else ""
     bound = _stop(loop, whole) if counter else None
     if loop.while_below is not None and loop.while_below[0] in whole:
         counter = loop.while_below[0]
@@ -697,10 +725,15 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
     for name in reads.tested & values.keys():
         if not _PLAIN.fullmatch(values[name]) and values[name][:1] not in _HOLDS:
             return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
+    changed = _alone(reads.computed, loop) | _variables(loop.node, ast.Store)
+    changed |= reads.containers if reads.puts_items else set()
+    for name in changed & values.keys():
+        if not _is_whole(values[name]):
+            return ""  # what the loop changes may lie behind the part that is shown
     used = reads.tested | reads.computed | reads.containers
     if loop.kind == "threads" or used - values.keys():
         return "threads"
-    return "python" if used & shared else "locals"
+    return "python" if used & shared or reads.containers else "locals"
 
 
 def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
@@ -718,6 +751,13 @@ def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
         if not _is_plain(name, loop, values):
             return False
     return all(values.get(name, "?")[:1] in _HOLDS for name in reads.containers)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a value's text shows all of it: py-spy cuts long ones, and tells nothing of objects and large numbers."""
+    if text.startswith('"'):
+        return not text.endswith('..."')
+    return not any(sign in text for sign in ("...", "<", "+bigint"))
 
 
 def _alone(names: set[str], loop: Loop) -> set[str]:
@@ -974,6 +1014,8 @@ def _grows(moments: Sequence[_Moment]) -> Progress | None:
         bound = last.bound if name == last.counter else None
         if seconds <= 0 or not _is_a_count(numbers, bound, by_hand=last.header.startswith("while")):
             continue
+        if not last.counter and len(set(numbers)) < len(numbers):
+            continue  # a number of which nothing says that it counts may be one that only takes turns
         per_s = (numbers[-1] - numbers[0]) / seconds
         remaining_s = (bound - numbers[-1]) / per_s if bound is not None else None
         return Progress(

@@ -234,8 +234,11 @@ class Standing:
         """
         if self.state is None:
             return None
-        states = [look.thread.get(self.state.tid) for look in self.looks]
-        return next((state for state in reversed(states) if state is not None and state.state == "S"), None)
+        for look in reversed(self.looks):
+            state = look.thread.get(self.state.tid)
+            if state is not None and state.state == "S":
+                return state
+        return None
 
     @property
     def ticks(self) -> bool:

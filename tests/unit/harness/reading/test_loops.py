@@ -227,6 +227,49 @@ def test_what_turns_for_ever_by_its_source_gets_nowhere_nor_does_what_is_within_
     assert [one.name for one in progress(seen)] == gets_on
 
 
+CUT = "[" + ", ".join(str(n) for n in range(32)) + ", ...]"
+
+
+@pytest.mark.parametrize(
+    ("source", "locals_", "may_be"),
+    [
+        ("while regs[63] < regs[62]:\n    regs[63] += 1", {"regs": CUT}, False),
+        ("while regs[3] < regs[2]:\n    regs[3] = 7", {"regs": "[0, 0, 9, 7]"}, True),
+        ("while regs[3] < n:\n    regs[3] = 7", {"regs": "[<Big at 0x7f>, 0, 9, 7]", "n": "9"}, False),
+        ("while regs[0] < n:\n    regs[0] += 1", {"regs": "[+bigint]", "n": "9"}, False),
+        ("while regs[3] < n:\n    i = 1", {"regs": CUT, "n": "9"}, True),
+        ("while len(text) < n:\n    text += 'x'", {"text": '"xxxxxx..."', "n": "9000"}, False),
+        ("while text != end:\n    pass", {"text": '"<s>"', "end": '"</s>"'}, True),
+        ("while self.n:\n    self.n -= 1", {"self": "<Down at 0x7f>"}, False),
+        ("while self.n < n:\n    other.n += 1", {"self": "<Up at 0x7f>", "other": "<Up at 0x7f>", "n": "9"}, False),
+        ("while not self.done:\n    self.polls += 1", {"self": "<Job at 0x7f>"}, True),
+        ("while self.next().n < n:\n    pass", {"self": "<Job at 0x7f>", "n": "9"}, False),
+    ],
+)
+def test_what_a_loop_changes_must_be_seen_whole_before_it_can_be_called_the_same(source, locals_, may_be):
+    seen = [sample(source, locals_, t_s=2.0 * t) for t in range(1, 4)]
+    assert (may_be_endless(seen, tid=PID) is not None) is may_be
+
+
+def test_another_thread_may_put_into_a_list_what_a_loop_waits_for():
+    (loop,) = sample("while box[0] < n:\n    pass", {"box": "[0]", "n": "1"}).loops
+    assert loop.needs == "python"
+
+
+@pytest.mark.parametrize(
+    ("header", "numbers", "gets_on"),
+    [
+        ("for v in squares:", (0, 0, 1), False),
+        ("for v in squares:", (1, 4, 9), True),
+        ("for v in enumerate(squares):", (0, 0, 1), True),
+        ("for v in tqdm(range(n)):", (0, 0, 1), True),
+    ],
+)
+def test_what_an_iterator_gives_counts_no_turns_unless_it_always_grows(header, numbers, gets_on):
+    seen = [sample(f"{header}\n    pass", {"v": str(v), "n": "100"}, t_s=2.0 * t) for t, v in enumerate(numbers)]
+    assert bool(progress(seen)) is gets_on
+
+
 def test_sources_are_parsed_one_at_a_time(monkeypatch):
     """Ranks are looked at in threads, and two that parse at a time made Python 3.11 raise SystemError."""
     at_work, most, parse = [], [], ast.parse
