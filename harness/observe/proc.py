@@ -305,7 +305,7 @@ class Proc(Files):
             # An event loop's own limit may be that of tasks which mean nothing to the program (reading.awaits).
             if not timed or (tid == pid and call.name.startswith("epoll")):
                 end = ends.of(pid, call)
-            if (tid != pid and timed) or call.name in TRANSFERS:
+            if (tid != pid and end.outside is not False) or call.name in TRANSFERS:
                 library = ends.library(pid, call)
         return ThreadState(
             tid=tid,

@@ -73,11 +73,10 @@ def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
     return any(meeting_of(thread) is not None for thread in threads)
 
 
-def _less_plain(sample: StackSample, texts: Mapping[str, str]) -> StackSample:
-    """The same, without plain onlookers where a file of the program stands between, or not all of them were read."""
+def _less_plain(sample: StackSample, files: Mapping[str, str] | None) -> StackSample:
+    """The same, without plain onlookers where one of its program's ``files`` stands between, or not all were read."""
     if not sample.plain_onlookers:
         return sample
-    files = program(sample, texts)
     return replace(sample, plain_onlookers=()) if files is None or stand_between(files) else sample
 
 
@@ -111,6 +110,7 @@ class Sampler:
         self._openings: dict[int, str] = {}
         self._before: dict[int, ProcessState] = {}
         self._with_alarm: set[int] = set()
+        self._programs: dict[tuple[int, frozenset[str]], Mapping[str, str] | None] = {}
         self._speaks_of_alarms: dict[int, bool] = {}
         self._moved_before = False
         self._rest: tuple[float, dict[int, str]] = (started_s, {})
@@ -241,9 +241,10 @@ class Sampler:
                 self._failures.setdefault((failure.source, failure.reason), numbered)
             if sample is not None:
                 texts = sources(sample)
-                if sets_an_alarm(sample, texts):
+                files = self._program(sample, texts)
+                if sets_an_alarm(texts if files is None else files):
                     self._with_alarm.add(sample.pid)
-                sample = _less_plain(of_sample(sample, texts), texts)
+                sample = _less_plain(of_sample(sample, texts), files)
                 if sample.native:
                     sample = replace(sample, loops=endless_by_source(sample, texts, also=asks_anew))
                 self.stacks.append(self._with_names(sample))
@@ -299,7 +300,14 @@ class Sampler:
         for at in places:
             sample = with_awaited(self.stacks[at], loop.awaited)
             texts = sources(replace(sample, threads=(*sample.threads, *loop.tasks)))
-            self.stacks[at] = _less_plain(with_onlookers(sample, loop, texts), texts)
+            self.stacks[at] = _less_plain(with_onlookers(sample, loop, texts), self._program(sample, texts))
+
+    def _program(self, sample: StackSample, texts: Mapping[str, str]) -> Mapping[str, str] | None:
+        """The program's own files, read once for all samples of a process that are in the same ones."""
+        key = sample.pid, frozenset(texts)
+        if key not in self._programs:
+            self._programs[key] = program(sample, texts)
+        return self._programs[key]
 
     def _asker(self) -> Faulthandler | None:
         """The source that can ask a process about itself, if it is among those of the trial."""

@@ -28,7 +28,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.evidence import LoopSample
-from harness.reading.frames import thread_of
+from harness.reading.frames import is_stdlib, thread_of
 from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ SAMPLES = 3
 LEAST_S = 2.0
 """Seconds between the first and the last of them."""
 
-QUICK = frozenset({"len", "abs", "min", "max", "int", "bool", "isinstance", "range", "divmod", "round"})
-"""Functions that end at once, change nothing and leave nothing."""
+_NEVER_RAISE = frozenset({"len", "abs", "bool", "isinstance"})
+QUICK = _NEVER_RAISE | {"min", "max", "int", "range", "divmod", "round"}
+"""Functions that end at once and change nothing."""
 
 ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"})
 """Methods that end at once and change nothing; what they answer, only other threads may change."""
@@ -94,8 +95,9 @@ class Loop:
     """One loop by its source.
 
     ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants, ``events`` those
-    that it gives nothing but events of this process. ``is_hooked`` says that something else than the loop may run in
-    it, and set what it waits for.
+    that it gives nothing but events of this process, ``settled`` the attributes of ``self`` that it sets, and
+    ``functions`` what it defines. ``is_hooked`` says that something else than the loop may run in it, and set what it
+    waits for.
     """
 
     def __init__(
@@ -105,10 +107,12 @@ class Loop:
         header: str,
         plain: frozenset[str],
         events: frozenset[str],
+        settled: frozenset[str],
+        functions: frozenset[str],
         is_hooked: bool,
     ) -> None:
         self.node, self.header, self.is_hooked = node, header, is_hooked
-        self.plain, self.events = plain, events
+        self.plain, self.events, self.settled, self.functions = plain, events, settled, functions
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -222,11 +226,20 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
     plain, is_hooked = _plain_names(source) | _plain_attributes(source), _sets_hooks(source)
-    events = _events(source)
     loops: list[Loop] = []
     for one in reversed(around):
         header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
-        loops.append(Loop(one, header=header, plain=plain, events=events, is_hooked=is_hooked))
+        loops.append(
+            Loop(
+                one,
+                header=header,
+                plain=plain,
+                events=_events(source),
+                settled=_settled_attributes(source),
+                functions=_functions(source),
+                is_hooked=is_hooked,
+            )
+        )
     return tuple(loops)
 
 
@@ -295,6 +308,23 @@ def _plain_attributes(source: str) -> frozenset[str]:
     for base in bases:
         names.update(f"{base}.{attribute}" for attribute in constants - others)
     return frozenset(names)
+
+
+@lru_cache(maxsize=16)
+def _functions(source: str) -> frozenset[str]:
+    """The names of all functions of a file, the methods and properties of its classes among them."""
+    return frozenset(node.name for node in _nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@lru_cache(maxsize=16)
+def _settled_attributes(source: str) -> frozenset[str]:
+    """The attributes that the file sets of ``self``, less what it defines as a function, such as a property."""
+    names: set[str] = set()
+    for target in _stored(_nodes(source), ast.Attribute):
+        if isinstance(target.value, ast.Name) and target.value.id == "self":
+            names.add(target.attr)
+    functions = _functions(source)
+    return frozenset() if functions & _LOOKS_UP else frozenset(names - functions)
 
 
 @lru_cache(maxsize=16)
@@ -479,6 +509,7 @@ class _Reader(ast.NodeVisitor):
         self.kind = "locals"
         self.sleeps = self.may_raise = self.puts_items = False
         self.asks: set[str] = set()
+        self.methods: set[str] = set()
         self.attributes: set[str] = set()
         self.stored: set[str] = set()
         self.loaded: set[str] = set()
@@ -497,6 +528,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             self.containers.add(node.value.id)
             self.puts_items = self.puts_items or not isinstance(node.ctx, ast.Load)
+            self.may_raise = True  # there may be no such item
             self.visit(node.slice)
             return
         if not isinstance(node, _HARMLESS):
@@ -524,6 +556,7 @@ class _Reader(ast.NodeVisitor):
 
     def _call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in QUICK and not node.keywords:
+            self.may_raise = self.may_raise or node.func.id not in _NEVER_RAISE
             if node.func.id == "len" and isinstance(node.args[0], ast.Name):
                 self.containers.add(node.args[0].id)
                 return
@@ -532,6 +565,7 @@ class _Reader(ast.NodeVisitor):
                 self.visit(argument)
         elif isinstance(node.func, ast.Attribute) and node.func.attr in ASKS and not node.args and not node.keywords:
             self.kind = self.kind and "threads" if isinstance(node.func.value, ast.Name | ast.Attribute) else ""
+            self.methods.add(node.func.attr)
             self.asks.add(ast.unparse(node.func.value))
         elif _called(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
             self.sleeps = True
@@ -624,7 +658,7 @@ def loop_samples(
                 shared = (shared_of or {}).get((thread.tid, index), frozenset())
                 around = read_loops(source, line=frame.line)
                 loops += [_loop_sample(loop, frame, values, place, shared) for loop in around]
-            depth += frame.function.rpartition(".")[2] not in ASKS
+            depth += frame.function.rpartition(".")[2] not in ASKS or not is_stdlib(frame)
     return tuple(loops)
 
 
@@ -716,7 +750,7 @@ def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]
 
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
     reads = loop.reads
-    if not loop.kind or reads.sleeps or (loop.forever and not loop.leaves):
+    if not loop.kind or reads.sleeps or (loop.forever and not loop.leaves and not reads.may_raise):
         return ""
     if (_alone(reads.computed, loop) | reads.containers) - values.keys():
         return UNSEEN
@@ -739,18 +773,20 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
 def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
     """Whether all that the loop computes with is plain: what has operators of its own may be at work.
 
-    An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` hardly does.
+    An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` that the file itself
+    sets hardly does. What the file does not set, or defines as a function, may be computed whenever it is asked.
     """
     reads = loop.reads
-    if not loop.kind:
+    if not loop.kind or reads.methods & loop.functions:
         return False
     for name in reads.attributes - loop.plain:
-        if not name.startswith("self."):
+        if not name.startswith("self.") or name.removeprefix("self.").partition(".")[0] not in loop.settled:
             return False
     for name in _alone(reads.computed, loop):
         if not _is_plain(name, loop, values):
             return False
-    return all(values.get(name, "?")[:1] in _HOLDS for name in reads.containers)
+    texts = [values.get(name, "?") for name in reads.containers]
+    return all(text[:1] in _HOLDS and (text.startswith('"') or "<" not in text) for text in texts)
 
 
 def _is_whole(text: str) -> bool:
@@ -941,7 +977,7 @@ def changes(samples: Sequence[StackSample]) -> LoopSample | None:
         last = moments[-1].loop
         if len({one.loop.state for one in moments}) == 1 or last.endless:
             continue
-        if not last.needs or _comes_nearer(moments):
+        if not last.needs or last.unending or _comes_nearer(moments):
             return last
     return None
 

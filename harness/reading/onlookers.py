@@ -145,14 +145,10 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
     )
 
 
-def sets_an_alarm(sample: StackSample, source_of: Mapping[str, str]) -> bool:
-    """Whether the program's own source sets an alarm, or has it end later: ``dump_traceback_later(25, exit=True)``."""
-    for thread in sample.threads:
-        for frame in filter(is_own, python_frames(thread)):
-            file = file_of(source_of.get(frame.file, ""))
-            if file is not None and file.sets_an_alarm:
-                return True
-    return False
+def sets_an_alarm(source_of: Mapping[str, str]) -> bool:
+    """Whether some file of the program sets an alarm, or has it end later: ``dump_traceback_later(25, exit=True)``."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and file.sets_an_alarm for file in files)
 
 
 def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:

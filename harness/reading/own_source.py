@@ -238,7 +238,10 @@ class SourceFile:
         return False
 
     def _is_an_alarm(self, names: tuple[str, ...]) -> bool:
-        whole = (*self.imported.get(names[0], ()), *names[1:]) if names else ()
+        if not names:
+            return False
+        by_star = (*self.imported.get("*", ())[:-1], names[0])
+        whole = (*self.imported.get(names[0], by_star), *names[1:])
         return whole in (("signal", "alarm"), ("signal", "setitimer"))
 
     def _replaces(self, node: ast.AST) -> bool:

@@ -37,7 +37,7 @@ def holds_for_ever(loop: ast.While, values: Mapping[str, int]) -> bool:
     try:
         assigned = list(_assignments(loop))
         ranges = _settled(assigned, {name: _joined(value, value) for name, value in values.items()})
-        return _truth(_value(loop.test, ranges)) == _ALWAYS
+        return _test(loop.test, ranges) == _ALWAYS
     except _UnknownError:
         return False
 
@@ -100,17 +100,27 @@ def _value(node: ast.expr, ranges: Mapping[str, Interval]) -> Interval:
             low, high = _value(operand, ranges)
             return -high, -low
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return _not(_truth(_value(operand, ranges)))
+            return _not(_test(operand, ranges))
         case ast.BinOp(left=left, op=op, right=right):
             return _joined(*_computed(op, _value(left, ranges), _value(right, ranges)))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _compared(op, _value(left, ranges), _value(right, ranges))
+        case ast.BoolOp(values=parts):
+            lows, highs = zip(*[_value(part, ranges) for part in parts], strict=True)
+            return min(lows), max(highs)  # it gives one of its parts, not whether they are true
+        case _:
+            raise _UnknownError
+
+
+def _test(node: ast.expr, ranges: Mapping[str, Interval]) -> Interval:
+    """Whether an expression is true."""
+    match node:
         case ast.BoolOp(op=op, values=parts):
-            lows, highs = zip(*[_truth(_value(part, ranges)) for part in parts], strict=True)
+            lows, highs = zip(*[_test(part, ranges) for part in parts], strict=True)
             of = min if isinstance(op, ast.And) else max
             return of(lows), of(highs)
         case _:
-            raise _UnknownError
+            return _truth(_value(node, ranges))
 
 
 def _computed(op: ast.operator, left: Interval, right: Interval) -> Interval:

@@ -202,7 +202,11 @@ class Standing:
             return False
         decides = self.state.tid if self.state is not None else self.pid
         for other in self.looks[-1].threads:
-            if other.tid == decides or other.tid in self.motion.background or is_ticker(other):
+            if other.tid == decides:
+                continue
+            if may_call_back(other):
+                return True
+            if other.tid in self.motion.background or is_ticker(other):
                 continue
             wait = wait_of(other)
             if wait is None or wait.outside:

@@ -1307,6 +1307,9 @@ def test_a_stuck_child_may_be_ended_by_a_thread_of_its_parent_that_sleeps_until_
 # --- Slow or endless -------------------------------------------------------------------------------------------------
 
 
+STOP = "def stop(self):\n    self.done = True"
+
+
 def looping(source: str, *turns: Mapping[str, Any], line: int = 2, times: float = BEYOND, **process: Any) -> Case:
     """A process that computes in a loop of ``source``, seen at three moments with these locals (one: always these)."""
     locals_of = [{name: str(value) for name, value in one.items()} for one in (turns * 3)[:3]]
@@ -1324,10 +1327,11 @@ def looping(source: str, *turns: Mapping[str, Any], line: int = 2, times: float 
         ({}, True),
         ({"side": thread_waiting(**SLEEPS)}, False),
         ({"side": thread_waiting(wchan="sk_wait_data")}, False),
+        ({"side": thread_waiting(**SLEEPS, library="librecord.so")}, False),
         ({"children": 1}, False),
         ({"handles": ("SIGUSR1",)}, False),
     ],
-    ids=["alone", "a thread sleeps", "a thread waits for a connection", "a child", "a handler"],
+    ids=["alone", "a thread sleeps", "a thread waits for a connection", "one that calls back", "a child", "a handler"],
 )
 def test_who_only_sleeps_by_its_source_never_goes_on_unless_somebody_may_end_that(more, hangs):
     how = {**{name: 0 for name in BUSY if name != "state"}, "state": "S", **SLEEPS, **more}
@@ -1383,7 +1387,10 @@ NEVER, GETS_ON, UNDECIDED = "HANG infinite-loop high", "SLOW - high", "UNRESOLVE
         ("while True:\n    n -= 1\n    1 / n", [{"n": 900}, {"n": 500}, {"n": 200}], UNDECIDED.format("computes")),
         ("while True:\n    n += 1\n    n ** 9.5", [{"n": 5}, {"n": 90}, {"n": 91}], UNDECIDED.format("computes")),
         # All other threads sleep for good.
-        ("while not self.done:\n    pass", [STAYS], NEVER),
+        (f"while not self.done:\n    pass\n{STOP}", [STAYS], NEVER),
+        ("while not self.done:\n    pass\n@property\ndef done(self): pass", [STAYS], UNDECIDED.format("busy")),
+        ("while not self.event.is_set():\n    pass\ndef is_set(self): pass", [STAYS], UNDECIDED.format("busy")),
+        ("while not self.done:\n    pass", [STAYS], UNDECIDED.format("busy")),
         ("while not self.event.is_set():\n    pass", [STAYS], NEVER),
         # What it computes changes.
         ("while x > n:\n    x = x / 2", CHANGES, UNDECIDED.format("computes")),
@@ -1486,12 +1493,12 @@ def test_no_patience_makes_a_hang_of_a_loop_that_gets_on(source, turns, times):
 
 @pytest.mark.parametrize("side", [SLEEPS, {"wchan": "sk_wait_data", "timed": None}, {"state": "R", "wchan": ""}])
 def test_a_loop_that_asks_what_another_thread_may_change_is_not_hung_while_one_may(side):
-    seen = looping("while not self.done:\n    pass", STAYS, side=thread_waiting(**side))
+    seen = looping(f"while not self.done:\n    pass\n{STOP}", STAYS, side=thread_waiting(**side))
     assert classify(seen).kind is Kind.UNRESOLVED
 
 
 def test_of_a_process_with_one_thread_nothing_is_said_of_others_that_sleep():
-    both = looping("while not self.done:\n    pass", STAYS)
+    both = looping(f"while not self.done:\n    pass\n{STOP}", STAYS)
     alone = tuple(replace(look, threads=look.threads[:1]) for look in both.evidence.processes)
     one = replace(both, evidence=replace(both.evidence, processes=alone))
     assert "and all others sleep" in classify(both).because
@@ -1517,7 +1524,7 @@ def test_a_loop_of_numbers_that_change_is_not_hung_after_any_patience():
     [
         ("while not self.value:\n    pass", {}, MOVES),
         ("while not flag:\n    pass", {"flag": "<Tensor at 0x7f>"}, MOVES),
-        ("while not self.done:\n    pass", {"handles": ("SIGALRM",)}, ()),
+        (f"while not self.done:\n    pass\n{STOP}", {"handles": ("SIGALRM",)}, ()),
     ],
     ids=["a value in shared memory", "a tensor in shared memory", "a signal of its own timer"],
 )
@@ -1541,12 +1548,20 @@ def test_a_loop_at_a_scripts_own_level_is_told_once_the_process_has_said_its_var
     assert classify(at_its_own_level("while n < 10:\n    pass", {})).kind is Kind.UNRESOLVED
 
 
-@pytest.mark.parametrize("side", [{"wchan": "sk_wait_data", "timed": None}, {"state": "R", "wchan": ""}])
-def test_only_threads_that_run_python_can_change_a_scripts_variables(side):
+@pytest.mark.parametrize(
+    ("side", "of_a_library"),
+    [
+        ({"wchan": "sk_wait_data", "timed": None}, NEVER),
+        ({"wchan": "sk_wait_data", "timed": None, "library": "libcuda.so.1"}, NEVER),
+        ({"wchan": "hrtimer_nanosleep", "timed": True, "library": "libaudio.so.2"}, UNDECIDED.format("busy")),
+        ({"state": "R", "wchan": ""}, UNDECIDED.format("busy")),
+    ],
+)
+def test_only_threads_that_run_python_or_may_call_it_can_change_a_scripts_variables(side, of_a_library):
     seen = at_its_own_level("while n < 10:\n    pass", STAYS, side=thread_waiting(**side))
     assert classify(seen).kind is Kind.UNRESOLVED
     alone = tuple(replace(s, threads=s.threads[:1]) for s in seen.evidence.stacks)
-    assert told(classify(replace(seen, evidence=replace(seen.evidence, stacks=alone)))) == NEVER
+    assert told(classify(replace(seen, evidence=replace(seen.evidence, stacks=alone)))) == of_a_library
 
 
 def test_a_loop_whose_variable_a_signal_from_outside_may_change_is_not_hung():

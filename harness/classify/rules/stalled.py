@@ -60,7 +60,7 @@ from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import idles_for_good, late_ranks
 from harness.reading.standing import ENDS, MESSAGES, culprit
 from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
-from harness.reading.waits import SHARED_LOCK, UNSEEN, Ender, gil_holder, lock_cause, wait_of
+from harness.reading.waits import SHARED_LOCK, UNSEEN, Ender, gil_holder, lock_cause, may_call_back, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -194,9 +194,10 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
     if one.may_be_interrupted:
         return None
     signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
-    awake = {t.tid for t in moved.threads if _may_wake(t)} - {moved.busiest}
+    awake = [thread for thread in moved.threads if thread.tid != moved.busiest and _may_wake(thread)]
     alone = not signals and not awake and not job.alive(lambda other: other.pid == one.pid)
-    alone_in_python = not signals and not awake & one.runs_python
+    by_python = [t for t in awake if t.tid in one.runs_python or t.state not in "SI" or may_call_back(t)]
+    alone_in_python = not signals and not by_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
 
 

@@ -1,5 +1,6 @@
 """What the sampler adds to the samples that it keeps."""
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -71,6 +72,24 @@ def test_what_a_shell_started_whose_script_speaks_of_an_alarm_may_be_ended_by_on
     sampler._census = SimpleNamespace(members=lambda: members, owner=lambda pid, mains: 0)
     sampler.look()
     assert {look.pid: ALARM in look.handles for look in sampler.looks} == {7: False, 8: True, 9: False}
+
+
+@pytest.mark.parametrize(("module", "armed"), [("signal.alarm(25)", True), ("signal.pause()", False)])
+def test_an_alarm_may_be_set_by_a_module_that_no_thread_is_in_any_more(module, armed, tmp_path):
+    (tmp_path / "limits.py").write_text(f"import signal\n\ndef arm():\n    {module}\n")
+    train = tmp_path / "train.py"
+    train.write_text("from limits import arm\narm()\nwork()\n")
+
+    class Works(ScriptedSource):
+        def sample(self, **how):
+            answer = super().sample(**how)
+            frame = Frame(function="<module>", file=str(train), line=3)
+            return replace(answer, pid=os.getpid(), threads=(replace(answer.threads[0], frames=(frame,)),))
+
+    sampler = sampler_of(Works(), tmp_path=tmp_path)
+    sampler.look()
+    sampler.dump(Native.NONE)
+    assert (os.getpid() in sampler._with_alarm) is armed
 
 
 class Busy(ScriptedView):

@@ -242,7 +242,10 @@ CUT = "[" + ", ".join(str(n) for n in range(32)) + ", ...]"
         ("while text != end:\n    pass", {"text": '"<s>"', "end": '"</s>"'}, True),
         ("while self.n:\n    self.n -= 1", {"self": "<Down at 0x7f>"}, False),
         ("while self.n < n:\n    other.n += 1", {"self": "<Up at 0x7f>", "other": "<Up at 0x7f>", "n": "9"}, False),
-        ("while not self.done:\n    self.polls += 1", {"self": "<Job at 0x7f>"}, True),
+        ("while not self.done:\n    self.polls += 1\nself.done = 3", {"self": "<Job at 0x7f>"}, True),
+        ("while not self.done:\n    self.polls += 1", {"self": "<Job at 0x7f>"}, False),
+        ("while regs[0] < n:\n    pass", {"regs": "[<Tensor at 0x7f>]", "n": "9"}, False),
+        ("while True:\n    xs[i]", {"xs": CUT, "i": "1"}, True),
         ("while self.next().n < n:\n    pass", {"self": "<Job at 0x7f>", "n": "9"}, False),
     ],
 )

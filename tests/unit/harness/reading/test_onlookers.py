@@ -474,6 +474,8 @@ def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, e
         ("signal.alarm(25)", True),
         ("signal.setitimer(signal.ITIMER_REAL, 25)", True),
         ("from signal import alarm as later; later(25)", True),
+        ("from signal import *; alarm(25)", True),
+        ("from pager import *; alarm(25)", False),
         ("faulthandler.dump_traceback_later(25, exit=True)", True),
         ("faulthandler.dump_traceback_later(25)", False),
         ("faulthandler.dump_traceback_later(25, exit=False)", False),
@@ -481,9 +483,7 @@ def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, e
     ],
 )
 def test_an_alarm_that_the_kernel_does_not_show_stands_in_the_source(line, sets):
-    thread, source_of = threads(f"{line}\n{ALIVE}")
-    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
-    assert sets_an_alarm(taken, source_of) is sets
+    assert sets_an_alarm({"/src/train.py": ALIVE, "/src/limits.py": f"{line}\n"}) is sets
 
 
 @pytest.mark.parametrize(
