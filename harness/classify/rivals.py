@@ -62,7 +62,7 @@ class Entry:
 
 SLOW = Rival(
     "slow",
-    "it would have gone on: the work only takes longer",
+    "it would have gone on: what it does, or waits for, only takes longer",
     pro=(*signs.FOR_SLOW, signs.within_prediction, signs.gpu_works),
     con=(signs.stacks_stay, signs.beyond_prediction, signs.asleep),
     test=signs.given_time(
@@ -242,7 +242,7 @@ RIVALS: tuple[Entry, ...] = (
         rivals=(
             Rival(
                 "one-call-too-many",
-                "the rank that waits made a call that it should not, rather than the other one too few",
+                "a rank made a call that it should not, rather than another one too few",
                 test="run it with one more rank: the side that stays alone is the wrong one",
             ),
         ),
@@ -254,7 +254,7 @@ RIVALS: tuple[Entry, ...] = (
         rivals=(
             Rival(
                 "network",
-                "the calls match, and a message between two ranks was lost",
+                "the calls that stacks show match, and a message between two ranks was lost",
                 con=(signs.pending,),
                 test="run all ranks on one host over the loopback (GLOO_SOCKET_IFNAME=lo, or NCCL_SOCKET_IFNAME=lo and "
                 "NCCL_P2P_DISABLE=1)",

@@ -119,8 +119,11 @@ def stacks_stay(case: Case) -> str:
 
 def asleep(case: Case) -> str:
     """Every thread sleeps."""
-    one = job_of_case(case).leader
-    return threads_slept(one) if one is not None and one.motion is not None and one.motion.still else ""
+    job = job_of_case(case)
+    one = job.leader
+    if one is None or one.motion is None or not one.motion.still:
+        return ""
+    return threads_slept(one) if len(job.stand) == 1 else f"process {in_words(one.pid)}: {threads_slept(one)}"
 
 
 def computes(case: Case) -> str:

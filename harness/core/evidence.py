@@ -59,7 +59,7 @@ class Frame:
         return f"{self.function} ({self.file}:{self.line})" if self.line else f"{self.function} ({self.file})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ThreadStack:
     """The stack of one thread; ``frames[0]`` is the innermost."""
 
@@ -68,6 +68,11 @@ class ThreadStack:
     frames: tuple[Frame, ...]
     active: bool | None = None
     owns_gil: bool | None = None
+
+    @cached_property
+    def python_frames(self) -> tuple[Frame, ...]:
+        """Its Python frames, innermost first."""
+        return tuple(frame for frame in self.frames if not frame.native)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import (
@@ -123,6 +124,7 @@ class Meeting:
     stage: str = ""
 
 
+@lru_cache(maxsize=4096)  # a stack is asked again at every later look
 def meeting_of(thread: ThreadStack) -> Meeting | None:
     """The wait for other ranks, or for the GPU, that ``thread`` is in; None when its stack shows none."""
     caller = _caller(thread)

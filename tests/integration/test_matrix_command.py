@@ -157,6 +157,7 @@ def test_an_interpreter_for_each_value(here: Path):
     assert [row["seen"][0][0] for row in end["answer"]["cells"]] == ["PASS", "CRASH (exit-1)"]
 
 
+@pytest.mark.long
 def test_our_own_mistakes_are_never_a_bad_commit(here: Path):
     for argv in (["small.yaml::dept=3"], ["none.yaml"], ["small.yaml", "--signature", "x"], ["--nope"]):
         harness("trial", *argv, cwd=here, check=128)

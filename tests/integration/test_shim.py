@@ -476,6 +476,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_every_rank_below_torchrun_tells_its_own_progress_and_torchrun_none(place):
     (place / "lib").rename(place / "unused")
     launch = ["--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]

@@ -197,7 +197,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rank_in_a_collective_and_one_that_reads_are_told_apart_below_torchrun(tmp_path):
     (tmp_path / "trainer.py").write_text(TORCH)
     os.mkfifo(tmp_path / "gate")

@@ -54,7 +54,7 @@ def model_of(route="auto"):
     ("route", "max_tokens", "interrupt", "every"),
     [
         pytest.param("auto", 60, InterruptAt, 1, marks=pytest.mark.long),
-        ("auto", None, InterruptAt, 1),
+        pytest.param("auto", None, InterruptAt, 1, marks=pytest.mark.long),
         ("dense", 60, InterruptAt, 1),
         pytest.param("masked", 60, InterruptAt, 7, marks=pytest.mark.long),
         ("gather", None, InterruptAt, 11),

@@ -271,7 +271,8 @@ def _met_by_a_thread(one: Standing) -> str:
     for thread in one.samples[-1].threads:
         meeting = meeting_of(thread)
         if meeting is not None and meeting.kind != "gpu":
-            called = f", called from {spell(meeting.frame)}" if meeting.frame is not None else ""
+            caller = meeting.frame
+            called = f", called from {spell(caller)}" if caller is not None and not caller.native else ""
             return f"; its thread {thread.name or thread.tid} waits in {meeting.name}{called}"
     return ""
 
