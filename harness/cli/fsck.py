@@ -34,7 +34,8 @@ Exit codes:
 def fsck(ctx: click.Context, *, run: str | None, runs: str | None, salvage: bool, accept: bool) -> None:
     """Check every line of RUN (the last one by default), its question, its machine and its trials' evidence.
 
-    What is damaged is told and never guessed. What --salvage leaves out, --resume asks again.
+    What is missing of a trial is named: its folder, its evidence, what it printed. What is damaged is told and never
+    guessed. What --salvage leaves out, --resume asks again.
     """
     from harness.clock import WallClock
     from harness.core.errors import NoRunError

@@ -276,6 +276,11 @@ class LogTail:
     late_bytes: int = 0
 
     @property
+    def is_of_trial(self) -> bool:
+        """Whether it lies in the folder of the trial; a job that was only watched prints into files of its own."""
+        return self.stream in ("stdout", "stderr") and self.id == f"log-{self.stream}"
+
+    @property
     def before_end(self) -> str:
         """What it held before we ended the trial."""
         data = self.text.encode()

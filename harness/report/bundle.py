@@ -232,7 +232,7 @@ def _journal(run_dir: Path, history: History, hider: Hider, *, files: dict[str, 
             payload.pop("pid", None)
             checked = set(payload.get("files", ()))
             payload["files"] = {name: checksum(content) for name, content in files.items() if name in checked}
-        if event == "record":
+        if event in ("record", "reuse"):
             payload.pop("evidence", None)
             proof = proofs.get(payload["record"]["trial"]["key"])
             payload |= {"evidence": proof} if proof else {}

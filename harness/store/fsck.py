@@ -16,6 +16,7 @@ from harness.store.lock import hold
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from harness.core.evidence import LogTail
     from harness.core.ports import Clock
 
 
@@ -36,12 +37,43 @@ def problems(run_dir: Path) -> list[str]:
         history = History.read(run_dir)
     except HarnessError as error:
         return [str(error)]
-    for record in history.records():
-        try:
-            read_evidence(run_dir, record.trial.key)
-        except HarnessError as error:
-            lines.append(str(error))
+    for record in (*history.records(), *history.reused()):
+        lines += _of_evidence(run_dir, record.trial.key, proof=history.proofs.get(record.trial.key))
     return lines
+
+
+def _of_evidence(run_dir: Path, key: str, *, proof: str | None) -> list[str]:
+    """What is wrong with the files of one trial; without a ``proof`` the journal does not say that there were any."""
+    folder = layout.trial(run_dir, key)
+    if proof is not None and not folder.exists():
+        return [f"{folder}: it is missing, with all that was seen of this trial"]
+    try:
+        evidence = read_evidence(run_dir, key)
+    except HarnessError as error:
+        return [str(error)]
+    if evidence is None:
+        return [f"{layout.evidence(folder)}: it is missing"] if proof is not None else []
+    # A bundle has no output but what the evidence quotes, and of other nodes only what is small comes back.
+    if layout.bundle_manifest(run_dir).is_file() or evidence.nodes:
+        return []
+    lines: list[str] = []
+    for log in evidence.logs:
+        if log.is_of_trial:
+            lines += _of_output(folder, log)
+    return lines
+
+
+def _of_output(folder: Path, log: LogTail) -> list[str]:
+    """What is wrong with the files of an output stream: that they are missing, or hold less than was written."""
+    path, size_bytes = layout.output(folder, log.stream), 0
+    if not path.exists():
+        return [f"{path}: it is missing"]
+    for part in (path, layout.output_tail(folder, log.stream)):
+        size_bytes += part.stat().st_size if part.exists() else 0
+    written_bytes = log.size_bytes - log.dropped_bytes
+    if size_bytes < written_bytes:
+        return [f"{path}: it is not as it was written: {size_bytes} of {written_bytes} bytes are there"]
+    return []
 
 
 def salvage(run_dir: Path, *, clock: Clock, accept: bool) -> tuple[int, int, str]:

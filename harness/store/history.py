@@ -149,12 +149,12 @@ class History:
                 self._pending.pop(record.trial.key, None)
                 self._records[record.trial.key] = record
                 self._facts.append(record)
-                if "evidence" in line.data:
-                    self.proofs[record.trial.key] = str(line.data["evidence"])
+                self._prove(record, line)
             case "reuse":
                 record = replace(_record(line.data["record"]), run=str(line.data["run"]))
                 self._reused[record.trial.key] = record
                 self._facts.append(record)
+                self._prove(record, line)
             case "said":
                 self._facts.append(from_json(Override, line.data))
                 self._end = None
@@ -171,6 +171,11 @@ class History:
                 pass
         if self._session is not None:
             self._session = (self._session[0], line.wall)
+
+    def _prove(self, record: TrialRecord, line: journal.Line) -> None:
+        """Note the checksum of a trial's evidence, where the event says that there is some."""
+        if "evidence" in line.data:
+            self.proofs[record.trial.key] = str(line.data["evidence"])
 
     def _allow(self, allowance: Allowance) -> None:
         """From here on it may spend ``allowance``, and who asks the same again must allow the same."""

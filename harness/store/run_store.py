@@ -173,8 +173,11 @@ class RunStore(History):
     def add_reuse(self, record: TrialRecord) -> None:
         """Journal that a trial of an earlier run, ``record.run``, counts here as well; its files are linked to here."""
         key = record.trial.key
-        link_files(layout.trial(self.run_dir.parent / record.run, key), layout.trial(self.run_dir, key))
-        self._append("reuse", {"record": to_json(record), "run": record.run})
+        folder = layout.trial(self.run_dir, key)
+        link_files(layout.trial(self.run_dir.parent / record.run, key), folder)
+        file = layout.evidence(folder)
+        proof = {"evidence": checksum(read_text(file))} if file.is_file() else {}
+        self._append("reuse", {"record": to_json(record), "run": record.run, **proof})
 
     def add_override(self, override: Override) -> None:
         """Journal an answer that no trial gave."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
+import shutil
 
 import pytest
 
 from harness.core.errors import DamagedError, JournalError, NewerError, NotBegunError, StoreError
-from harness.core.evidence import Evidence
+from harness.core.evidence import Evidence, LogTail
 from harness.store import fsck, journal, layout
 from harness.store.evidence import read_evidence
 from harness.store.files import write_atomic
@@ -305,6 +307,54 @@ def test_changed_evidence_is_found(finished, make_record):
     assert str(path) in problem
     with pytest.raises(DamagedError, match="it is not as it was written"):
         read_evidence(finished, make_record(2).trial.key)
+
+
+def with_output(store, record, *, log="beginning and end\n"):
+    """A trial of ``store`` with what it printed, as a session leaves it."""
+    folder = store.add_start(record.trial)
+    layout.output(folder, "stdout").write_text(log)
+    own = LogTail(id="log-stdout", stream="stdout", text=log, size_bytes=len(log))
+    others = LogTail(id="log-77-stderr", stream="stderr", text="of a file of its own", size_bytes=20)
+    store.write_evidence(record.trial.key, Evidence(steps_wanted=8, logs=(own, others)))
+    store.add_record(record)
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("", "it is missing, with all that was seen of this trial"),
+        ("evidence.json", "it is missing"),
+        ("stdout.txt", "it is missing"),
+    ],
+)
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_what_is_missing_of_a_trial_is_named(create, make_record, file, what, is_reused):
+    record = make_record(1)
+    with create() as store:
+        with_output(store, record)
+    if is_reused:
+        with create() as later:
+            later.add_reuse(dataclasses.replace(record, run=store.run_dir.name))
+    run_dir = later.run_dir if is_reused else store.run_dir
+    assert fsck.problems(run_dir) == []
+
+    path = layout.trial(run_dir, record.trial.key) / file
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert fsck.problems(run_dir) == [f"{path}: {what}"]
+
+
+def test_output_that_was_cut_is_named_and_more_of_it_than_was_read_is_not(create, make_record):
+    with create() as store:
+        with_output(store, make_record(1))
+    path = layout.output(layout.trial(store.run_dir, make_record(1).trial.key), "stdout")
+    path.write_text("beginning and end\nand what came last\n")
+    assert fsck.problems(store.run_dir) == []
+    path.write_text("beginning\n")
+    assert fsck.problems(store.run_dir) == [f"{path}: it is not as it was written: 10 of 18 bytes are there"]
+
+
+def test_of_a_trial_without_evidence_nothing_is_missing(three):
+    assert fsck.problems(three) == []
 
 
 def of_an_older_version(path):
