@@ -54,7 +54,7 @@ def classify(ctx: click.Context, *, run: str | None, runs: str | None, differing
     judged = differ = 0
     for name, before, case in _recorded(directory):
         if case is None:
-            say(f"{name}  {before}  (its evidence was not kept)")
+            say(f"{name}  {before}  (its evidence is missing)")
             continue
         now = judge(case)
         same = is_same(now, before)

@@ -57,8 +57,13 @@ class Findings:
         return read_evidence(self.run_dir, record.trial.key)
 
     def has_evidence_of(self, record: TrialRecord) -> bool:
-        """Whether it was kept."""
+        """Whether it is there."""
         return layout.evidence(layout.trial(self.run_dir, record.trial.key)).is_file()
+
+    @cached_property
+    def without_evidence(self) -> tuple[Numbered, ...]:
+        """The trials whose evidence is missing in the folder of the run."""
+        return tuple(trial for trial in self.trials if not self.has_evidence_of(trial.record))
 
     @cached_property
     def parts(self) -> tuple[tuple[Numbered, dict[str, Any]], ...]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
     from harness.core.boundary import Boundary, ScalingFit
+    from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
-    from harness.core.verdict import Verdict
     from harness.report.findings import Findings
 
 
@@ -91,10 +91,9 @@ def _run_alike(findings: Findings) -> list[NextStep]:
 
 def _of_watched(findings: Findings, place: str) -> tuple[NextStep, ...]:
     """The one thing to do about a job that was only watched; where it failed, with the line to look at first."""
-    last, look = findings.trials[-1].record, _look_closer(findings, place)
-    evidence = None
-    with suppress(StoreError):
-        evidence = findings.evidence_of(last)
+    last = findings.trials[-1].record
+    evidence = _evidence_of(findings, last)
+    look = None if evidence is None else _look_closer(findings, place)
     step = step_of_watched(last.verdict, evidence, findings.answer.job)
     if look is None or step is None:
         return tuple(filter(None, (look or step,)))
@@ -234,7 +233,7 @@ def _look(findings: Findings, place: str) -> list[NextStep | None]:
     if verdict.confidence is Confidence.MEDIUM and record.outcome.stopped_by is StopReason.PACE:
         text = "Rule out that what it waits for is only late: a stall limit of a minute is watched for four."
         steps.append(_ask_again(findings, text, "--stall", "60s"))
-    return [*steps, _look_at(verdict, place, evidence=at(findings, group.value))]
+    return [*steps, _look_at(findings, record, place, evidence=at(findings, group.value))]
 
 
 def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
@@ -363,11 +362,15 @@ def _look_closer(findings: Findings, place: str) -> NextStep | None:
     subject = _unforeseen_subject(findings)
     if subject is None or subject.verdict.kind not in FAILURES:
         return None
-    return _look_at(subject.verdict, place, evidence=f"trial {findings.subject_number}")
+    return _look_at(findings, subject, place, evidence=f"trial {findings.subject_number}")
 
 
-def _look_at(verdict: Verdict, place: str, *, evidence: str) -> NextStep:
-    """The line at fault, or what to look for where none is known, and where its evidence stands."""
+def _look_at(findings: Findings, record: TrialRecord, place: str, *, evidence: str) -> NextStep:
+    """The line at fault, or what to look for where none is known, and where its evidence stands; else to get some."""
+    if _evidence_of(findings, record) is None:
+        text = f"Run it again to see where it failed: its evidence ({evidence}) is missing or cannot be read."
+        return NextStep(text=text, command=reproduce(findings))
+    verdict = record.verdict
     hangs = verdict.kind is Kind.HANG
     if place:
         what = "its stacks are" if hangs else "the traceback is"
@@ -376,6 +379,13 @@ def _look_at(verdict: Verdict, place: str, *, evidence: str) -> NextStep:
     if not hangs and not signature_names(verdict.signature):
         where = "what it printed last: it ended without a traceback"
     return NextStep(text=f"Look at {where} (Evidence, {evidence}).")
+
+
+def _evidence_of(findings: Findings, record: TrialRecord) -> Evidence | None:
+    """What was seen of a trial; None where that is missing or cannot be read."""
+    with suppress(StoreError):
+        return findings.evidence_of(record)
+    return None
 
 
 def _mended(findings: Findings) -> NextStep | None:
@@ -432,9 +442,8 @@ def _needed_s(findings: Findings, slow: TrialSet) -> float:
     """The longest that one of ``slow`` would have needed at the rate of its latest steps; 0 where none tells."""
     longest_s = 0.0
     for trial in slow:
-        with suppress(StoreError):
-            evidence, elapsed_s = findings.evidence_of(trial.record), trial.record.outcome.duration_s
-            longest_s = max(longest_s, evidence.needed_s(elapsed_s=elapsed_s) or 0.0 if evidence else 0.0)
+        evidence, elapsed_s = _evidence_of(findings, trial.record), trial.record.outcome.duration_s
+        longest_s = max(longest_s, evidence.needed_s(elapsed_s=elapsed_s) or 0.0 if evidence else 0.0)
     return longest_s
 
 

@@ -17,7 +17,7 @@ from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.stops import untouched
-from harness.report.text import code, md, short_path
+from harness.report.text import code, count, md, short_path
 from harness.report.watched import OVER, whereabouts
 from harness.report.words import at
 
@@ -180,7 +180,16 @@ def notes_of(findings: Findings) -> tuple[str, ...]:
     boundary, explored = findings.answer.boundary, findings.answer.explored
     uncertified = [f"Not certified: {text}" for text in explored.uncertified] if explored else []
     notes = (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
-    return (*notes, *_touched(findings))
+    return (*notes, *_missing(findings), *_touched(findings))
+
+
+def _missing(findings: Findings) -> tuple[str, ...]:
+    """Of how many trials the evidence is missing; a report that was passed on says it, and why, in a section."""
+    missing, trials = len(findings.without_evidence), len(findings.trials)
+    if not missing or findings.is_passed_on:
+        return ()
+    whose = f"the {count(trials, 'trial')}" if missing == trials else f"{missing} of {count(trials, 'trial')}"
+    return (f"The evidence of {whose} is missing: what is said of them rests on the journal alone.",)
 
 
 def _touched(findings: Findings) -> tuple[str, ...]:
@@ -209,7 +218,9 @@ def rank_of(findings: Findings, record: TrialRecord | None) -> str:
     evidence: Evidence | None = None
     with suppress(StoreError):
         evidence = findings.evidence_of(record)
-    if record.trial.target != "nsa" and evidence is not None and not evidence.ranks:
+    # Without evidence, rank 0 may be one of several or a program of one process.
+    has_ranks = bool(evidence.ranks) if evidence is not None else bool(record.verdict.rank)
+    if record.trial.target != "nsa" and not has_ranks:
         return NO_RANKS
     if record.verdict.rank is not None:
         return f"rank {record.verdict.rank}"
@@ -241,7 +252,7 @@ def place_of(findings: Findings, record: TrialRecord | None) -> PlaceToLook:
 def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     """As :func:`place_of`: the program's own line, and one inside a library only where none of its own is known."""
     if evidence is None:
-        return PlaceToLook(text="line not known: its evidence was not kept")
+        return PlaceToLook(text="line not known: its evidence is missing")
     result = evidence.result_of(record.verdict.rank)
     if record.verdict.kind in FAILURES and result is not None and result.traceback:
         return last_line(result.traceback, trial=record.trial)

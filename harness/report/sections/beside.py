@@ -30,13 +30,13 @@ def section(findings: Findings) -> Block | None:
     elif len(manifest["left_out"]) == trials:
         text = (
             f"[{code(archive)}]({archive}) holds the journal of {count(trials, 'trial')}, and the evidence of none. "
-            f"**{manifest.get('why') or 'Their evidence was not kept.'}** What this page says rests on the journal: "
+            f"**{manifest.get('why') or 'Their evidence is missing.'}** What this page says rests on the journal: "
             "verdicts, their reasons, durations and measurements as they were recorded. That the verdicts follow from "
             "what was seen cannot be checked again."
         )
     else:
         numbers = listed(missing, most=len(missing))
-        text = f"{holds} {trials - len(missing)} of {count(trials, 'trial')}; that of {numbers} was not kept."
+        text = f"{holds} {trials - len(missing)} of {count(trials, 'trial')}; that of {numbers} is missing."
     return Block(title="Evidence beside this page", markdown=text)
 
 

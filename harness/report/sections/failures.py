@@ -72,7 +72,7 @@ def in_full(findings: Findings, group: Group) -> str:
     head = f"### {md(name)}: {md(verdict)}, {of(len(group.trials), total)}"
     parts = [head, _facts(findings, group, evidence)]
     if evidence is None:
-        parts.append(f"The evidence of trial {trial.number} was not kept (no {code('evidence.json')} in its folder).")
+        parts.append(f"The evidence of trial {trial.number} is missing (no {code('evidence.json')} in its folder).")
         return "\n\n".join(parts)
     parts += [
         seen.where(evidence, trial.record) if verdict.kind in (Kind.HANG, Kind.SLOW, Kind.UNRESOLVED) else "",

@@ -159,7 +159,7 @@ def _evidence(findings: Findings, record: TrialRecord, frames: ValueTable, stack
     except StoreError as error:
         return {"missing": f"Its evidence cannot be read: {error}"}
     if evidence is None:
-        return {"missing": "Its evidence was not kept."}
+        return {"missing": "Its evidence is missing."}
     decides = deciding_sample(evidence, record.verdict)
     every = tracks(evidence, end_s=record.outcome.duration_s)
     return {

@@ -28,7 +28,7 @@ from harness.report.hide import Hider
 from harness.report.next_steps import next_steps
 from harness.report.over_cells import headline
 from harness.report.render import json as json_render
-from harness.report.render import markdown
+from harness.report.render import markdown, terminal
 from harness.report.sections import SECTIONS, strip
 from harness.report.sections.controls import differences
 from harness.report.sections.scaling import sentence
@@ -65,7 +65,47 @@ def test_a_report_can_be_made_after_the_trial_folders_are_gone(name, make_run):
     text = markdown.render(build(run, run_dir))
     assert headline(Findings(run=run)).split(",")[0].split(" (")[0] in text
     if name == "threshold":
-        assert "The evidence of trial 5 was not kept" in text
+        assert "The evidence of trial 5 is missing" in text
+
+
+def test_a_report_of_a_run_without_evidence_says_so_and_asks_for_some(make_run):
+    run, run_dir = make_run("threshold")
+    assert not any("evidence" in note for note in build(run, run_dir).summary.notes)
+    missing = run.records[4].trial.key
+    shutil.rmtree(layout.trial(run_dir, missing))
+    (note,) = (note for note in build(run, run_dir).summary.notes if "evidence" in note)
+    assert note.startswith(f"The evidence of 1 of {len(run.records)} trials is missing")
+
+    shutil.rmtree(run_dir / "trials")
+    report = build(run, run_dir)
+    assert f"The evidence of the {len(run.records)} trials is missing" in " ".join(report.summary.notes)
+    text = terminal.text(report, run_dir / "report.md")
+    assert "note: The evidence of the" in text
+    assert "Look at the function" not in text
+    assert report.summary.steps[0].text.startswith("Run it again to see where it failed: its evidence (")
+    assert report.summary.steps[0].command == run.argv
+
+
+def test_evidence_that_cannot_be_read_is_nothing_to_look_at(make_run):
+    run, run_dir = make_run("threshold")
+    layout.evidence(layout.trial(run_dir, run.records[4].trial.key)).write_text("{")
+    assert build(run, run_dir).summary.steps[0].text.startswith("Run it again to see where it failed")
+
+
+@pytest.mark.parametrize(
+    ("target", "rank", "before"), [("command", 0, ""), ("command", 3, "rank 3, "), ("nsa", 0, "rank 0, ")]
+)
+def test_of_a_program_whose_evidence_is_gone_rank_0_is_no_rank(make_run, target, rank, before):
+    run, run_dir = make_run("threshold")
+    shutil.rmtree(run_dir / "trials")
+    records = []
+    for record in run.records:
+        config = {**record.trial.config, "command": "python train.py"}
+        trial = dataclasses.replace(record.trial, target=target, config=config)
+        verdict = dataclasses.replace(record.verdict, rank=rank)
+        records.append(dataclasses.replace(record, trial=trial, verdict=verdict))
+    summary = build(dataclasses.replace(run, records=tuple(records)), run_dir).summary
+    assert summary.before_place == before
 
 
 def test_damaged_evidence_spoils_its_own_section_only(make_run):

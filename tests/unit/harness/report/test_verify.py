@@ -196,7 +196,7 @@ def test_a_trial_without_evidence_is_named_on_the_page_and_counted(make_run, tmp
     verified = checked(tmp_path / "passed_on")
     assert verified.unjudged == 1
     assert verified.differences == ()
-    assert "that of 3 was not kept" in layout.report(tmp_path / "passed_on").read_text()
+    assert "that of 3 is missing" in layout.report(tmp_path / "passed_on").read_text()
 
 
 def test_a_bundle_of_a_run_that_was_cut_off_does_not_say_how_to_continue_what_is_not_there(make_run, tmp_path):
