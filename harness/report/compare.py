@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from harness.core.campaign import programs_by_cell
 from harness.core.cause import CellCount
 from harness.core.dotted import leaves
 from harness.core.point import assignment
@@ -20,6 +21,7 @@ from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together
+from harness.report.words import program_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
 
 Key = tuple[tuple[str, "Value"], ...]
 
-NOT_COMPARED = "Not compared: the program's own files, which no run records; they may be the reason."
-"""Of a program that is not ours and not of a commit."""
+NOT_COMPARED = "Not compared: the program's own files, which a run does not record; they may be the reason."
+"""Of a program that is not ours and of which no commit was recorded."""
+
+TRACKED_ALONE = "Of the program's own files, those are compared that git tracks."
+"""Of a program whose commit was recorded."""
 
 CHANGES = {
     "broken": "bad",
@@ -56,12 +61,16 @@ TWICE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The trials at the same place before and after; ``changed`` are the settings in which they differ."""
+    """The trials at the same place before and after; ``changed`` are the settings in which they differ.
+
+    ``is_of_recorded_code`` says whether it was recorded for each of them which code ran.
+    """
 
     name: str
     before: TrialSet
     after: TrialSet
     changed: tuple[str, ...] = ()
+    is_of_recorded_code: bool = True
 
     @property
     def change(self) -> str:
@@ -209,10 +218,33 @@ def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
         keys.sort(key=lambda key: [place_on(axes[name], value) for name, value in key if name in axes])
     for key in keys:
         one, other = old.get(key, TrialSet()), new.get(key, TrialSet())
-        changed = tuple(differences(one.first.record.trial, other.first.record.trial)) if one and other else ()
+        changed = _changed(before, one.first.record, after, other.first.record) if one and other else ()
         name = ", ".join(starmap(assignment, key)) or "the run"
-        cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed))
+        is_recorded = _is_of_recorded_code(before, one.records) and _is_of_recorded_code(after, other.records)
+        cell_pairs.append(Pair(name=name, before=one, after=other, changed=changed, is_of_recorded_code=is_recorded))
     return tuple(cell_pairs)
+
+
+def _changed(before: Run, one: TrialRecord, after: Run, other: TrialRecord) -> tuple[str, ...]:
+    """Every setting in which two trials differ, the commit of the program where that of both was recorded."""
+    changed = differences(one.trial, other.trial)
+    old, new = _commit_of(before, one), _commit_of(after, other)
+    if old and new and old != new:
+        changed.append(f"program: {program_of(old)} -> {program_of(new)}")
+    return tuple(changed)
+
+
+def _commit_of(run: Run, record: TrialRecord) -> str:
+    """The commit of the program that a trial of ``run`` ran; empty where it was not recorded, and of our trainer."""
+    if record.trial.target == "nsa":
+        return ""
+    programs = programs_by_cell(run.programs)
+    return record.trial.commit or programs.get(record.trial.point, run.program)
+
+
+def _is_of_recorded_code(run: Run, records: Iterable[TrialRecord]) -> bool:
+    """Whether it is known which code ran: of our own trainer it is, of another program only at a commit."""
+    return all(record.trial.target == "nsa" or _commit_of(run, record) for record in records)
 
 
 def _by_place(run: Run, other: Run, factors: Mapping[str, Factor]) -> dict[Key, TrialSet]:
@@ -336,18 +368,9 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
 
 def _own_files(moved: list[Pair]) -> tuple[NextStep, ...]:
     """To look at what no run records, where nothing that was recorded differs in some pair."""
-    if not any(_is_of_unknown_files(pair) for pair in moved):
+    if all(pair.changed or pair.is_of_recorded_code for pair in moved):
         return ()
     return (NextStep(text="See whether the program's own files changed between the runs: they are not recorded."),)
-
-
-def _is_of_unknown_files(pair: Pair) -> bool:
-    return not pair.changed and not all(map(_has_recorded_code, (*pair.before.records, *pair.after.records)))
-
-
-def _has_recorded_code(record: TrialRecord) -> bool:
-    """Whether it is known which code ran: of our own trainer it is, of another program only at a commit."""
-    return record.trial.target == "nsa" or record.trial.commit is not None
 
 
 def _steps_unmoved(changes: Counter[str], report: Report) -> tuple[NextStep, ...]:
@@ -385,10 +408,13 @@ def _pairs(cell_pairs: Sequence[Pair]) -> str:
 
 def _else(before: Run, after: Run) -> str:
     commands = [" ".join(_words_of(run)) for run in (before, after)]
-    is_known = all(map(_has_recorded_code, (*before.records, *after.records)))
+    is_ours = all(record.trial.target == "nsa" for record in (*before.records, *after.records))
+    is_recorded = all(_is_of_recorded_code(run, run.records) for run in (before, after))
     rows = [
         ("command", *(code(text) if text else "-" for text in commands)),
-        ("code" if is_known else "nsa-harness", code(before.code), code(after.code)),
+        ("directory", _directory_of(before), _directory_of(after)),
+        ("the program", _programs_of(before), _programs_of(after)),
+        ("code" if is_ours else "nsa-harness", code(before.code), code(after.code)),
         ("machine", md(before.machine.cpu), md(after.machine.cpu)),
         ("GPU", md(listed(before.machine.gpus)) or "none", md(listed(after.machine.gpus)) or "none"),
         ("torch", md(before.machine.torch), md(after.machine.torch)),
@@ -396,9 +422,23 @@ def _else(before: Run, after: Run) -> str:
         ("kernel", md(before.machine.kernel), md(after.machine.kernel)),
     ]
     differing = [row for row in rows if row[1] != row[2]]
-    same = "Code and machine are the same." if is_known else "Command, nsa-harness and machine are the same."
+    same = "Code and machine are the same." if is_ours else "Command, nsa-harness and machine are the same."
     text = table(("", "before", "after"), differing) if differing else same
-    return text if is_known else f"{text}\n\n{NOT_COMPARED}"
+    if is_ours:
+        return text
+    return f"{text}\n\n{TRACKED_ALONE if is_recorded else NOT_COMPARED}"
+
+
+def _directory_of(run: Run) -> str:
+    """The folder in which a program ran, where one was recorded."""
+    folder = run.records[0].trial.config.get("directory") if run.records else None
+    return code(folder) if folder else "-"
+
+
+def _programs_of(run: Run) -> str:
+    """Every commit of the program that was run, or that none was recorded."""
+    programs = dict.fromkeys(_commit_of(run, record) for record in run.records)
+    return md(listed(map(program_of, programs))) or "-"
 
 
 def _runs(before: Run, after: Run) -> str:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from harness.core.campaign import ShardProgram
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare
@@ -296,9 +297,53 @@ def test_a_program_whose_own_files_no_run_records_may_have_changed_in_them(make_
     assert report.summary.steps[0].text.startswith("See whether the program's own files changed") is not is_ours
 
 
-def _of_another_program(run):
-    records = [dataclasses.replace(r, trial=dataclasses.replace(r.trial, target="command")) for r in run.records]
-    return dataclasses.replace(run, records=tuple(records))
+def _of_another_program(run, *, directory="/here", **changes):
+    records = []
+    for record in run.records:
+        trial = dataclasses.replace(
+            record.trial, target="command", config={"command": "python train.py", "directory": directory}
+        )
+        records.append(dataclasses.replace(record, trial=trial))
+    return dataclasses.replace(run, records=tuple(records), **changes)
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_two_commits_of_a_program_are_what_differs(make_campaign, is_merged):
+    before, _ = make_campaign([(BOTH, "hang", 0), (BOTH, "hang", 1)])
+    after, after_dir = make_campaign([(BOTH, "pass", 0), (BOTH, "pass", 1)])
+    place = after.records[0].trial.point
+    shards = (
+        ShardProgram(name="shard 1/2", program="bbb", cells=(place,), invocation=None),
+        ShardProgram(name="shard 2/2", program="aaa", cells=(), invocation=None),
+    )
+    before = _of_another_program(before, program="aaa")
+    after = _of_another_program(after, **({"programs": shards} if is_merged else {"program": "bbb"}))
+    report = compare(before, after, after_dir)
+    assert "| the program | commit aaa | commit bbb |" in block(report, "fixed")
+    assert "Of the program's own files, those are compared that git tracks" in block(report, "fixed")
+    assert "does not record" not in block(report, "fixed")
+    assert "program: commit aaa -> commit bbb" in block(report, "pairs")
+    assert report.summary.claim == "Isolated"
+    assert report.summary.steps == ()
+
+
+def test_a_commit_that_only_one_run_recorded_is_shown_and_proves_no_difference(make_campaign):
+    before, _ = make_campaign([(BOTH, "hang", 0), (BOTH, "hang", 1)])
+    after, after_dir = make_campaign([(BOTH, "pass", 0), (BOTH, "pass", 1)])
+    report = compare(_of_another_program(before), _of_another_program(after, program="bbb"), after_dir)
+    row = "| the program | a program whose commit was not recorded | commit bbb |"
+    assert row in block(report, "fixed")
+    assert "Not compared: the program's own files" in block(report, "fixed")
+    assert report.summary.claim == "Observed"
+    assert report.summary.steps[0].text.startswith("See whether the program's own files changed")
+
+
+def test_the_folder_of_a_program_is_compared(make_campaign):
+    before, _ = make_campaign([(BOTH, "hang", 0)])
+    after, after_dir = make_campaign([(BOTH, "pass", 0)])
+    before, after = _of_another_program(before), _of_another_program(after, directory="/there")
+    report = compare(before, after, after_dir)
+    assert "| directory | `/here` | `/there` |" in block(report, "fixed")
 
 
 @pytest.mark.parametrize(("fails", "claim"), [(1, "Observed"), (5, "Isolated")])
