@@ -49,17 +49,17 @@ def stopped_by_limit(case: Case) -> bool:
 
 def begun(case: Case) -> bool:
     """Whether the first step was reached."""
-    return any(mark.step is not None for mark in case.evidence.heartbeats)
+    return pace.has_begun(case.evidence)
 
 
 def ended(case: Case) -> bool:
     """Whether all its steps were done."""
-    return 0 < case.evidence.steps_wanted <= case.evidence.steps_done
+    return pace.has_ended(case.evidence)
 
 
 def training(case: Case) -> bool:
     """Whether it was between the first step's first mark and the end of its last step."""
-    return begun(case) and not ended(case)
+    return pace.is_training(case.evidence)
 
 
 def silence_limit(case: Case) -> Limit:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from harness.core.spec import Limits
     from harness.core.trial import Prediction
 
-STARTUP_S = 120.0
+STARTUP = Limit(seconds=120.0, source="default: not learned from passed trials")
 STALL_S = 30.0
 TOTAL_S = 600.0
 STALL_FACTOR = 10.0
@@ -34,7 +34,7 @@ def budget(limits: Limits, prediction: Prediction | None, *, soft: bool = False)
     total = _user_limit("total_s", limits.total_s) or _total(prediction, stall)
     cut = _soft(prediction) if soft and prediction is not None else total
     return Budget(
-        startup=_user_limit("startup_s", limits.startup_s) or _default(STARTUP_S),
+        startup=_user_limit("startup_s", limits.startup_s) or STARTUP,
         stall=stall,
         total=min(cut, total, key=lambda limit: limit.seconds),
         soft=cut.seconds < total.seconds,

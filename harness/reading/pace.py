@@ -17,7 +17,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.core.evidence import Heartbeat, Pace
+    from harness.core.evidence import Evidence, Heartbeat, Pace
     from harness.core.trial import Budget, Limit, Trial
 
 STEPS = 3
@@ -87,6 +87,21 @@ def longest_at_s(pace: Pace, mark: Heartbeat) -> float | None:
 def suspicious_s(pace: Pace) -> float:
     """Seconds of silence from which on a trial with this pace is looked at more closely."""
     return max(SUSPICIOUS_S, UNUSUAL * pace.longest_s)
+
+
+def has_begun(evidence: Evidence) -> bool:
+    """Whether the first step was reached."""
+    return any(mark.step is not None for mark in evidence.heartbeats)
+
+
+def has_ended(evidence: Evidence) -> bool:
+    """Whether all its steps were done."""
+    return 0 < evidence.steps_wanted <= evidence.steps_done
+
+
+def is_training(evidence: Evidence) -> bool:
+    """Whether a trial was between the first step's first mark and the end of its last step."""
+    return has_begun(evidence) and not has_ended(evidence)
 
 
 def silence_limit(budget: Budget, *, training: bool) -> Limit:

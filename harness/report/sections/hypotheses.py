@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from typing import TYPE_CHECKING
 
 from harness.core.cause import AxisFinding
+from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.verdict import Kind
+from harness.reading.pace import TEN_TIMES
 from harness.report import seen
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.where import where
@@ -94,8 +98,26 @@ def _slow_not_hung(findings: Findings, record: TrialRecord) -> tuple[str, ...]:
         "-",
         md("; ".join(against)) or "-",
         "-" if predicted else "a trial that passed nearby, to predict from",
-        f"the same with the stall limit at {seconds(4 * record.trial.budget.stall.seconds)}",
+        _longer_silence(findings, record),
     )
+
+
+def _longer_silence(findings: Findings, record: TrialRecord) -> str:
+    """More of the limit that ended a silence, or none of it; where no limit ended it, none would: the program alone."""
+    budget, reason = record.trial.budget, record.outcome.stopped_by
+    option, name, enough_s = "--stall", "stall", 60.0  # of a silence that its own pace ended: a limit takes its place
+    if reason in (StopReason.STALL, StopReason.STARTUP):
+        is_stall = reason is StopReason.STALL
+        option, name = ("--stall", "stall") if is_stall else ("--startup", "start-up")
+        enough_s = TEN_TIMES * (budget.stall if is_stall else budget.startup).seconds
+    elif reason is not StopReason.PACE:
+        text = "start it without nsa-harness, and look later with nsa-harness watch PID: a slow step comes to its end"
+        commands = findings.answer.commands
+        return f"{text}: {code(' '.join(commands[0].line))}" if commands else text
+    invocation = findings.run.invocation
+    again = "" if invocation is None else invocation.having(option, f"{math.ceil(enough_s)}s").argv
+    text = f"the same with the {name} limit at {seconds(enough_s)}"
+    return f"{text}: {code(shlex.join(again))}" if again else text
 
 
 def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:

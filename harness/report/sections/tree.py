@@ -10,6 +10,7 @@ from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, different_places, same_frames
+from harness.reading.pace import is_training, silence_limit
 from harness.reading.stillness import quiet_windows
 from harness.report.text import bullets, count, fence, listed, md, seconds
 from harness.report.tried import grouped
@@ -83,13 +84,14 @@ def _raised(result: WorkerResult | None) -> list[TreeNode]:
 
 
 def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
-    limit_s = record.trial.budget.stall.seconds
+    training = is_training(evidence)
+    limit = silence_limit(record.trial.budget, training=training)
     silent = evidence.silence_s
     watched_s = record.outcome.duration_s if record.outcome.ending is Ending.STILL_RUNNING else None
     is_moving = record.verdict.kind in (Kind.SLOW, Kind.BELOW_TARGET)
     silence = f"silent for {seconds(silent)}"
-    if not record.trial.budget.stall.is_endless:
-        silence += f", the stall limit is {seconds(limit_s)}"
+    if not limit.is_endless:
+        silence += f", the {'stall' if training else 'start-up'} limit is {seconds(limit.seconds)}"
     answer = "yes, still" if is_moving else "no"
     if watched_s is not None and not evidence.heartbeats_total:
         silence = f"watched for {seconds(watched_s)}"

@@ -23,6 +23,11 @@ def test_before_anything_passed_the_defaults_hold_and_say_so():
     assert limits.stall.source == "default: no comparable trial has passed yet"
 
 
+@pytest.mark.parametrize("prediction", [None, healthy(total_high_s=20, silence_high_s=0.52)])
+def test_the_start_up_limit_is_learned_from_no_trial_and_says_so(prediction):
+    assert budget(Limits(), prediction).startup.source == "default: not learned from passed trials"
+
+
 def test_limits_are_learned_and_name_what_they_were_learned_from():
     limits = budget(Limits(), healthy(total_high_s=20, silence_high_s=0.52))
     assert limits.stall.seconds == pytest.approx(5.2)

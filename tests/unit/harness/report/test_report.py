@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from harness.core.boundary import Claim, Finding
+from harness.core.campaign import OwnCommand
 from harness.core.cause import CellCount
+from harness.core.codec import to_json
 from harness.core.evidence import Evidence, Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
-from harness.core.outcome import Cleanup
+from harness.core.outcome import Cleanup, StopReason
 from harness.core.point import Point
 from harness.core.ports import Block
 from harness.core.record import Run
@@ -40,6 +43,7 @@ from harness.report.words import certificate, claim_of, grows, span, what_passes
 from harness.report.write import form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
+from harness.store.evidence import read_evidence
 
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
 
@@ -585,3 +589,53 @@ def test_an_answer_without_a_failure_names_the_value_that_stayed_inconclusive(ma
 def test_an_answer_about_a_single_value_names_that():
     assert span([3]) == "3"
     assert span([1, 2, 7]) == "1..7"
+
+
+def silent_before_a_step(run, run_dir, reason):
+    """``run`` with its failing trials ended for ``reason`` in a silence before the first step."""
+    records = []
+    for record in run.records:
+        if record.verdict.kind is Kind.HANG:
+            evidence = read_evidence(run_dir, record.trial.key)
+            evidence = dataclasses.replace(evidence, heartbeats=(), heartbeats_total=0, steps_done=0)
+            folder = layout.trial(run_dir, record.trial.key)
+            layout.evidence(folder).write_text(json.dumps(to_json(evidence)))
+            record = dataclasses.replace(record, outcome=dataclasses.replace(record.outcome, stopped_by=reason))
+        records.append(record)
+    layout.journal(run_dir).unlink()  # which has the checksums
+    return dataclasses.replace(run, records=tuple(records))
+
+
+def test_a_silence_before_the_first_step_is_held_against_the_start_up_limit(make_run):
+    run, run_dir = make_run("threshold")
+    assert "silent for 6.1 s, the stall limit is 4.0 s" in markdown.render(build(run, run_dir))
+    run = silent_before_a_step(run, run_dir, StopReason.CERTAIN)
+    startup = seconds(run.records[-1].trial.budget.startup.seconds)
+    text = markdown.render(build(run, run_dir))
+    assert f"silent for 6.1 s, the start-up limit is {startup}" in text
+    assert "the stall limit is" not in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "decides"),
+    [
+        (StopReason.STALL, "the same with the stall limit at 40 s: `nsa-harness bisect .*--stall 40s`"),
+        (StopReason.STARTUP, "the same with the start-up limit at .*: `nsa-harness bisect .*--startup \\d+s`"),
+        (StopReason.PACE, "the same with the stall limit at 60 s: `nsa-harness bisect .*--stall 60s`"),
+        (StopReason.CERTAIN, "start it without nsa-harness, and look later with nsa-harness watch PID"),
+    ],
+)
+def test_what_decides_between_slow_and_hung_is_more_of_what_ended_it(make_run, reason, decides):
+    run, run_dir = make_run("threshold")
+    run = silent_before_a_step(run, run_dir, reason)
+    (row,) = (line for line in markdown.render(build(run, run_dir)).splitlines() if "a slow step, not a hang" in line)
+    assert re.search(decides, row)
+    assert ("the same with" in row) is (reason is not StopReason.CERTAIN)
+
+
+def test_a_program_that_was_not_ended_by_a_limit_is_named_to_be_started_alone(make_run):
+    run, run_dir = make_run("threshold")
+    line = ("python", "train.py", "--layers", "7")
+    own = OwnCommand(line=line, verdict="HANG", count=CellCount(cell=Point(), good=0, bad=1))
+    run = dataclasses.replace(run, answer=dataclasses.replace(run.answer, commands=(own,)))
+    assert "a slow step comes to its end: `python train.py --layers 7`" in markdown.render(build(run, run_dir))
