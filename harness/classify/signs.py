@@ -336,6 +336,19 @@ def _more_time(case: Case) -> str:
     return "start it without nsa-harness, and look later with nsa-harness watch PID"
 
 
+def alone(case: Case) -> str:
+    """How to learn what other work took of the time; a program with nothing varied has no smaller trial."""
+    between = ", with a smaller trial between" if case.trial.point.settings else ""
+    return f"run it alone, twice{between}: times that differ are the machine's"
+
+
+def of_its_size(case: Case) -> str:
+    """How to learn what a healthy trial of this size takes; a program with nothing varied has no smaller sizes."""
+    if not case.trial.point.settings:
+        return "give it more time: a healthy trial comes to its end"
+    return "run three smaller sizes and fit their times: a healthy trial lies on that line"
+
+
 def ranks_unseen(case: Case) -> str:
     """Some rank's stack was not seen."""
     with_stack = {sample.rank for sample in case.evidence.stacks}

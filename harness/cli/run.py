@@ -161,6 +161,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
 
     from harness.cli.console import result
     from harness.report import one
+    from harness.report.findings import Findings
+    from harness.report.summary import steps_of
     from harness.report.write import write
     from harness.store import layout
 
@@ -176,5 +178,6 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
     else:
-        result(one.text(store.run(), evidence, where=layout.report(store.run_dir)))
+        steps = steps_of(Findings(run=store.run(), run_dir=store.run_dir))
+        result(one.text(store.run(), evidence, where=layout.report(store.run_dir), steps=steps))
     write(store.run(), store.run_dir)

@@ -420,6 +420,12 @@ def _slow(findings: Findings) -> NextStep | None:
     if lasted_s:
         allowance = f"the {seconds(max(lasted_s))} that it was seen to need"
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
+    if findings.is_single:
+        record = slow.first.record
+        longer = more_time(findings.run, record)
+        if longer is not None or record.trial.budget.total.is_endless:
+            text = "Let it run, or make a step faster: no trial showed a hang."
+            return longer or NextStep(text=text, command=findings.run.argv)
     limit_s = max(slow.slow_limits_s)
     predicted_s = max((result.predicted_s or 0.0 for result in findings.results), default=0.0)
     enough_s = math.ceil(max(2 * predicted_s, 2 * _needed_s(findings, slow), 4 * limit_s) / 10) * 10
@@ -450,7 +456,7 @@ def _needed_s(findings: Findings, slow: TrialSet) -> float:
 def more_time(run: Run, record: TrialRecord) -> NextStep | None:
     """One program, with so much more of the limit that ended it undecided that it is decided.
 
-    None where no limit ended it, or it was decided.
+    None where no limit ended it, or it was decided. What is slow and was ended in a silence is given as much more.
     """
     budget = record.trial.budget
     limits = {
@@ -460,7 +466,8 @@ def more_time(run: Run, record: TrialRecord) -> NextStep | None:
     }
     reason = record.outcome.stopped_by
     is_open = record.verdict.kind is Kind.UNRESOLVED
-    if not is_open or reason is None or reason not in limits or run.invocation is None:
+    is_cut_short = record.verdict.kind is Kind.SLOW and reason is not StopReason.TOTAL
+    if not (is_open or is_cut_short) or reason is None or reason not in limits or run.invocation is None:
         return None
     option, name, limit = limits[reason]
     enough_s, amount = TEN_TIMES * limit.seconds, f"ten times the {name} limit of {limit.seconds:g} s"

@@ -18,7 +18,6 @@ from harness.report import seen
 from harness.report.clean import clean
 from harness.report.findings import to_tell_of
 from harness.report.how_often import how_often, passes_and_failures
-from harness.report.next_steps import give_input, more_time, never_started
 from harness.report.stacks import (
     busy_threads,
     deciding_stack,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
+    from harness.report.next_step import NextStep
 
 WIDTH = 80
 FRAMES = 8
@@ -57,8 +57,11 @@ RIVALS = 2
 """Other causes that a reader must know of now; the report has all."""
 
 
-def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
-    """The end of the command on a terminal, in 80 columns."""
+def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path, steps: Sequence[NextStep]) -> str:
+    """The end of the command on a terminal, in 80 columns; ``steps`` are what its report says to do next.
+
+    A program that passed asks for nothing here.
+    """
     records = run.records
     record = to_tell_of(records) or records[-1]
     evidence = by_key.get(record.trial.key)
@@ -71,11 +74,11 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path) -> str:
     if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
         cleanup = seen.cleanup(record.outcome.cleanup).replace("**", "").replace("\\", "")
         out += _indented(f"cleaned up: {clean(cleanup)}")
-    longer, asks = never_started(run, record) or more_time(run, record), give_input(record)
     out += ["", *named_path("report", where, width=WIDTH)]
-    out += [] if asks is None else wrap(f"next: {asks.text}", width=WIDTH)
-    out += ["again:"] if longer is None else wrap(f"next: {longer.text}", width=WIDTH)
-    out += command(longer.command if longer else run.argv, width=WIDTH, indent="  ")
+    step = next(iter(steps), None) if record.verdict.kind is not Kind.PASS else None
+    out += wrap(f"next: {clean(step.text)}", width=WIDTH) if step else []
+    out += [] if step and step.command else ["again:"]
+    out += command((step and step.command) or run.argv, width=WIDTH, indent="  ")
     return "\n".join(out)
 
 

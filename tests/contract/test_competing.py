@@ -217,3 +217,23 @@ def test_what_progresses_under_no_limit_has_no_rivals():
     case = with_limits(GPU["backward_lock"], stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
     verdict = replace(classify(case), kind=Kind.SLOW, cause=None, confidence=Confidence.HIGH, alternatives=())
     assert competing(case, verdict) == ()
+
+
+@pytest.mark.parametrize(
+    ("point", "alone", "of_its_size"),
+    [
+        (
+            {"n_layers": 12},
+            "run it alone, twice, with a smaller trial between: times that differ",
+            "run three smaller sizes and fit their times",
+        ),
+        ({}, "run it alone, twice: times that differ", "give it more time: a healthy trial comes to its end"),
+    ],
+)
+def test_a_program_with_nothing_varied_is_not_asked_for_smaller_sizes_of_it(point, alone, of_its_size):
+    case = with_limits(GPU["backward_lock"], stopped_by=StopReason.TOTAL, ending=Ending.STOPPED_BY_US)
+    case = replace(case, trial=replace(case.trial, point=Point.of(point)))
+    verdict = replace(classify(case), kind=Kind.SLOW, cause=None, confidence=Confidence.LOW, alternatives=())
+    experiments = {other.cause: other.experiment for other in competing(case, verdict)}
+    assert experiments["shared-machine"].startswith(alone)
+    assert experiments["limit-too-short"].startswith(of_its_size)

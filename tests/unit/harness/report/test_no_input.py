@@ -30,11 +30,10 @@ def test_a_crash_for_want_of_input_is_told_how_to_give_some(make_run, cause, mes
     record = replace(record, verdict=crash, trial=trial)
     run = replace(run, records=(record,))
 
-    screen = one.text(run, {}, where=Path("runs"))
-    assert ("the standard input of a trial is empty" in " ".join(screen.split())) is asks
-
     findings = Findings(run=run)
-    steps = " ".join(step.text for step in next_steps(findings))
-    assert ("the standard input of a trial is empty" in steps) is asks
+    steps = next_steps(findings)
+    assert ("the standard input of a trial is empty" in " ".join(step.text for step in steps)) is asks
+    screen = one.text(run, {}, where=Path("runs"), steps=steps)
+    assert ("the standard input of a trial is empty" in " ".join(screen.split())) is asks
     assert findings.subject is not None
     assert ("`< /dev/null`" in minimal(findings)) is asks

@@ -30,7 +30,7 @@ def shown(parts, make_run):
             record = dataclasses.replace(record, verdict=verdict, answer=Answer.BAD, outcome=outcome)
         run, run_dir = make_run(parts["Canned"](parts["spec"](), [(record, evidence)]))
         run = dataclasses.replace(run, invocation=Invocation(verb=("run",), options=tuple((o, None) for o in options)))
-        text = one.text(run, {record.trial.key: evidence}, where=Path("runs"))
+        text = one.text(run, {record.trial.key: evidence}, where=Path("runs"), steps=())
         return " ".join(text.split()), markdown.render(build(run, run_dir), hide=str, figures="figures")
 
     return of

@@ -46,7 +46,7 @@ def test_ranks_are_told_apart_the_longest_silence_first(parts):
 
 def on_screen(make_run, record, evidence):
     run = dataclasses.replace(make_run("threshold")[0], records=(record,))
-    return one.text(run, {record.trial.key: evidence}, where=Path("runs"))
+    return one.text(run, {record.trial.key: evidence}, where=Path("runs"), steps=())
 
 
 def test_the_line_and_the_last_word_are_those_of_the_rank_that_the_verdict_names(make_run, parts):

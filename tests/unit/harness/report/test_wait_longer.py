@@ -12,8 +12,10 @@ from harness.core.outcome import StopReason
 from harness.core.trial import NEVER_S, Budget, Limit
 from harness.core.verdict import Answer, Confidence, Kind
 from harness.report import one
+from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import more_time, next_steps
+from harness.store.evidence import read_evidence
 
 
 def ended(run, *, stopped_by, confidence):
@@ -45,29 +47,79 @@ def test_a_longer_limit_is_proposed_where_the_outside_may_only_have_been_late(
     assert (first.command[-2:] == ("--stall", "60s")) is proposed
 
 
+ONE = "version: 1\nname: one\ndescription: python train.py\naxes:\n  n_layers: {type: ordered, values: [1]}\n"
+PASS_AGAIN = "nsa-harness run --stall 6s --steps 7 -- python train.py"
+
+
 @pytest.mark.parametrize(
-    ("stopped_by", "kind", "command"),
+    ("stopped_by", "kind", "words", "command"),
     [
-        (StopReason.STALL, Kind.UNRESOLVED, "nsa-harness run --steps 7 --stall {}s -- python train.py"),
-        (StopReason.STARTUP, Kind.UNRESOLVED, "nsa-harness run --stall 6s --steps 7 --startup {}s -- python train.py"),
-        (StopReason.TOTAL, Kind.UNRESOLVED, "nsa-harness run --stall 6s --steps 7 --limit {}s -- python train.py"),
-        (StopReason.STALL, Kind.SLOW, "nsa-harness run --stall 6s --steps 7 -- python train.py"),
+        (
+            StopReason.STALL,
+            Kind.UNRESOLVED,
+            "Give it ten times",
+            "nsa-harness run --steps 7 --stall {}s -- python train.py",
+        ),
+        (
+            StopReason.STARTUP,
+            Kind.UNRESOLVED,
+            "Give it ten times",
+            "nsa-harness run --stall 6s --steps 7 --startup {}s -- python train.py",
+        ),
+        (
+            StopReason.TOTAL,
+            Kind.UNRESOLVED,
+            "Give it ten times",
+            "nsa-harness run --stall 6s --steps 7 --limit {}s -- python train.py",
+        ),
+        (
+            StopReason.TOTAL,
+            Kind.SLOW,
+            "Give it time",
+            "nsa-harness run --stall 6s --steps 7 --limit 320s -- python train.py",
+        ),
+        (
+            StopReason.STALL,
+            Kind.SLOW,
+            "Give it ten times the stall limit",
+            "nsa-harness run --steps 7 --stall {}s -- python train.py",
+        ),
+        (StopReason.EXAMINED, Kind.SLOW, "Let it run", PASS_AGAIN),
+        (StopReason.CERTAIN, Kind.HANG, "Look at the function that waits (Evidence, trial 1)", PASS_AGAIN),
     ],
 )
-def test_a_program_that_a_limit_ended_undecided_is_run_again_with_more_of_it(
-    make_run, parts, stopped_by, kind, command
-):
+def test_what_a_terminal_says_to_do_next_is_the_report_s(make_campaign, stopped_by, kind, words, command):
     """`again:` had repeated the limit that had just decided nothing."""
     asked = Invocation(verb=("run",), options=(("--stall", "6s"), ("--steps", "7")), command=("python", "train.py"))
-    record, evidence = parts["slow"](5)
+    run, run_dir = make_campaign([({}, "slow", 0)], text=ONE)
+    record = run.records[0]
+    evidence = read_evidence(run_dir, record.trial.key)
     outcome, verdict = replace(record.outcome, stopped_by=stopped_by), replace(record.verdict, kind=kind)
-    record = replace(record, outcome=outcome, verdict=verdict)
-    run = replace(make_run("threshold")[0], records=(record,), invocation=asked, argv=asked.argv)
+    trial = record.trial
+    if stopped_by is StopReason.EXAMINED:  # by the user, of a program without a limit
+        endless = replace(trial.budget, total=Limit(seconds=NEVER_S, source="none was set"))
+        trial = replace(trial, budget=endless)
+    record = replace(record, trial=trial, outcome=outcome, verdict=verdict)
+    run = replace(run, records=(record,), invocation=asked, argv=asked.argv)
+    steps = build(run, run_dir).summary.steps
+    screen = " ".join(one.text(run, {record.trial.key: evidence}, where=Path("runs"), steps=steps).split())
+
     budget = record.trial.budget
     limit = {StopReason.STALL: budget.stall, StopReason.STARTUP: budget.startup, StopReason.TOTAL: budget.total}
-    screen = " ".join(one.text(run, {record.trial.key: evidence}, where=Path("runs")).split())
-    assert screen.endswith(command.format(round(10 * limit[stopped_by].seconds)))
-    assert ("Give it ten times" in screen) is (more_time(run, record) is not None) is (kind is Kind.UNRESOLVED)
+    more_s = round(10 * limit[stopped_by].seconds) if stopped_by in limit else 0
+    assert screen.endswith(command.format(more_s))
+    assert f"next: {words}" in screen
+    assert f"next: {steps[0].text}" in screen
+    assert ("again:" in screen) is (steps[0].command == ())
+
+
+def test_a_program_that_passed_asks_for_nothing_on_a_terminal(make_campaign):
+    run, run_dir = make_campaign([({}, "pass", 0)], text=ONE)
+    steps = build(run, run_dir).summary.steps
+    assert steps
+    screen = one.text(run, {}, where=Path("runs"), steps=steps)
+    assert "next:" not in screen
+    assert "again:" in screen
 
 
 @pytest.mark.parametrize(("total_s", "startup_s", "proposed_s"), [(12, 120, 492), (60, 120, 600), (12, NEVER_S, 120)])
