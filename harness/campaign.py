@@ -129,6 +129,7 @@ class Campaign:
 
     def run(self) -> Run:
         """Run to the end, or until the budget is used up, and write down what it all shows."""
+        asked = ""
         try:
             self._replay()
             self.earlier = self._look_back()
@@ -137,11 +138,11 @@ class Campaign:
             if not ended:
                 ended = BUDGET_USED_UP if self.search.stopped or self.search.ask() is not None else "answered"
         except (Interrupted, KeyboardInterrupt):
-            ended = "interrupted"
+            ended, asked = "interrupted", self.attempts.parts.asked()
         answer = self.conclude()
         if ended == "interrupted":  # a search that was cut off has no boundary yet
             answer = replace(answer, boundary=None)
-        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=answer)
+        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=answer, asked=asked)
         return self.store.run()
 
     def settle(self, *, seconds: float) -> Run:

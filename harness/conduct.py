@@ -9,7 +9,7 @@ from harness.classify.engine import classify
 from harness.clock import Attentive
 from harness.core.errors import LaunchError, SpoiledError
 from harness.core.evidence import Evidence
-from harness.core.outcome import Ending, Outcome, StopReason
+from harness.core.outcome import ASKED, USER_ASKED, Ending, Outcome, StopReason
 from harness.core.record import TrialRecord
 from harness.core.verdict import Case, Verdict
 from harness.observe.answers import steps_wanted
@@ -33,7 +33,10 @@ TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The interchangeable parts that a trial needs. With ``elsewhere`` it runs there, and the others are not asked."""
+    """The interchangeable parts that a trial needs. With ``elsewhere`` it runs there, and the others are not asked.
+
+    ``asked`` says who asked to stop, once somebody has.
+    """
 
     target: Target
     executor: Executor
@@ -41,6 +44,7 @@ class Parts:
     clock: Clock
     child_env: Mapping[str, str]
     elsewhere: Elsewhere | None = None
+    asked: Callable[[], str] = lambda: USER_ASKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,8 @@ def conduct(
         outcome, evidence, started_at = parts.elsewhere.conduct(
             trial, trial_dir=trial_dir, env=parts.child_env, watched=watched, interrupted=interrupted, examine=examine
         )
+        if outcome.stopped_by in ASKED:
+            outcome = replace(outcome, why=parts.asked())
         return Conducted(outcome=outcome, evidence=evidence, verdict=judged(outcome, evidence), started_at=started_at)
     command = parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env)
     started_at, started_s = parts.clock.wall(), parts.clock.now()
@@ -119,6 +125,7 @@ def conduct(
                 progress=watched,
                 started_s=started_s,
                 interrupted=interrupted,
+                asked=parts.asked,
                 examine=examine,
                 judge=judge or judged,
                 called=called,

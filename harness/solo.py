@@ -91,7 +91,7 @@ class Solo:
 
     def run(self) -> None:
         """Run it as often as asked, until it fails or never starts."""
-        ended, starts, passes = "answered", Starts(), self.store.spec.matrix.passes
+        ended, asked, starts, passes = "answered", "", Starts(), self.store.spec.matrix.passes
         attempts = Attempts(
             store=self.store,
             parts=self.parts,
@@ -110,8 +110,8 @@ class Solo:
                 if self.until_fail and _answer(record.verdict) is Answer.BAD:
                     break
         except (Interrupted, KeyboardInterrupt):
-            ended = "interrupted"
-        self.store.add_end(why=ended, seconds=attempts.seconds, answer=CampaignAnswer())
+            ended, asked = "interrupted", self.parts.asked()
+        self.store.add_end(why=ended, seconds=attempts.seconds, answer=CampaignAnswer(), asked=asked)
 
     def trial(self, repeat: int) -> Trial:
         """The trial of one run, with limits from those before it that passed."""

@@ -168,7 +168,8 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
 
     records = store.records()
     if not records:
-        click.echo(f"interrupted before anything was decided; what was seen is in {store.run_dir}", err=True)
+        asked = f" ({store.run().asked})" if store.run().asked else ""
+        click.echo(f"interrupted{asked} before anything was decided; what was seen is in {store.run_dir}", err=True)
         return
     evidence: dict[str, Evidence] = {}
     for record in records:

@@ -13,9 +13,10 @@ from harness.cli.matrix_options import placed
 from harness.cli.options import PER_TRIAL, SEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
+    from harness.cli.wiring import Interrupt
     from harness.cluster.placed import On
     from harness.conduct import Parts
     from harness.selftest import JudgedSpecimen
@@ -224,7 +225,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
 
 @contextmanager
 def _parts(
-    settings: Settings, *, executor: str, chosen: tuple[Specimen, ...], interrupted: Callable[[], bool], on: On
+    settings: Settings, *, executor: str, chosen: tuple[Specimen, ...], interrupted: Interrupt, on: On
 ) -> Generator[Mapping[Needs, Parts]]:
     """The parts for each need. A server that forks must never have touched a GPU, so those trials start afresh."""
     from contextlib import ExitStack

@@ -14,6 +14,7 @@ from harness.clock import WallClock
 from harness.cluster.joint import Crew
 from harness.cluster.placed import placed
 from harness.conduct import Parts
+from harness.core.outcome import asked_by
 from harness.launch.claims import Claims
 from harness.launch.table import EXECUTORS
 from harness.observe.devices.nvml import Nvml
@@ -58,7 +59,7 @@ def lanes(
     *,
     target: str,
     executor: str,
-    interrupted: Callable[[], bool],
+    interrupted: Interrupt,
     on: On,
     count: int = 1,
     keeps_locals: bool = False,
@@ -69,12 +70,12 @@ def lanes(
             here = partial(
                 parts, settings, target=target, executor=executor, interrupted=interrupted, keeps_locals=keeps_locals
             )
-            yield [stack.enter_context(here()) for _ in range(count)]
+            yield [replace(stack.enter_context(here()), asked=interrupted.asked) for _ in range(count)]
             return
         head = stack.enter_context(placed(on, note=lambda text: click.echo(text, err=True)))
         crew = Crew(head, executor=executor, nodes=on.per_trial, clock=WallClock())
         tools = stack.enter_context(parts(settings, target=target, executor="local", interrupted=interrupted))
-        yield [replace(tools, elsewhere=crew)] * on.lanes
+        yield [replace(tools, elsewhere=crew, asked=interrupted.asked)] * on.lanes
 
 
 @contextmanager
@@ -112,9 +113,13 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def __call__(self) -> bool:
-        """Whether the user asked to stop."""
+        """Whether anybody asked to stop."""
         self._is_handled = self.signal is not None
         return self._is_handled
+
+    def asked(self) -> str:
+        """Who asked to stop, in words."""
+        return asked_by(self.signal)
 
     def __enter__(self) -> Interrupt:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -112,9 +112,7 @@ class Crew:
         most = world_of(trial.config) if trial.target == "nsa" else self.nodes  # no more nodes than ranks
         members = self.head.take(min(self.nodes, most), interrupted=interrupted)
         if members is None:
-            outcome = Outcome(
-                ending=Ending.NEVER_STARTED, stopped_by=StopReason.INTERRUPT, why="the user asked to stop"
-            )
+            outcome = Outcome(ending=Ending.NEVER_STARTED, stopped_by=StopReason.INTERRUPT, why="asked to stop")
             return outcome, Evidence(steps_wanted=steps_wanted(trial)), self.clock.wall()
         try:
             joint = Joint(
@@ -295,7 +293,7 @@ class Joint:
         now_s = time.monotonic()
         if self.interrupted() and not self.is_interrupted:
             self.is_interrupted = True
-            self._end(StopReason.INTERRUPT, "the user asked to stop")
+            self._end(StopReason.INTERRUPT, "asked to stop")
         if self.ended_s is not None:
             allowed_s = ENDING_S + (CLOSING_S * 2 if self.examine else 0.0)
             for part in self.parts.values():

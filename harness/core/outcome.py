@@ -15,6 +15,19 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+USER_ASKED = "the user asked to stop"
+
+_SENDERS = {signal.SIGTERM: "a scheduler, or kill", signal.SIGHUP: "a closed terminal"}
+"""Who sends a signal that ends a command, beside the user at the keyboard."""
+
+
+def asked_by(number: int | None) -> str:
+    """Who asked to stop, by the signal that came: ``SIGTERM (a scheduler, or kill) asked to stop``; else the user."""
+    if number in _SENDERS:
+        return f"{signal_name(number)} ({_SENDERS[signal.Signals(number)]}) asked to stop"
+    return USER_ASKED
+
+
 class Ending(StrEnum):
     """The trial's process ... (as wait(2) tells, plus our own hand)."""
 
@@ -35,6 +48,10 @@ class StopReason(StrEnum):
     PACE = "out of proportion to its own pace"
     INTERRUPT = "interrupted by the user"
     EXAMINED = "user, after a last look"
+
+
+ASKED = frozenset({StopReason.INTERRUPT, StopReason.EXAMINED})
+"""Ends that nothing about the trial has brought about; ``Outcome.why`` says who asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

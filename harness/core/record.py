@@ -74,6 +74,7 @@ class Run:
     ``records`` are all trials that count: those of this run first, then those taken over from earlier ones.
     ``invocation`` is ``argv`` as its parts; None for a run of an older version. ``program`` is the commit of the
     program when it was begun, where that was recorded; ``programs`` what each shard ran, where a merge has several.
+    ``asked`` says who asked to stop, of one that was interrupted.
     """
 
     id: str
@@ -86,6 +87,7 @@ class Run:
     records: tuple[TrialRecord, ...] = ()
     answer: CampaignAnswer | None = None
     ended: str = "not finished"
+    asked: str = ""
     seconds: float = 0.0
     directory: str = ""
     notes: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
+from harness.core.outcome import ASKED, USER_ASKED, Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.ports import WatchedJob
 from harness.core.verdict import Kind
 from harness.observe.answers import steps_wanted
@@ -93,11 +93,12 @@ class Runner:
         started_s: float,
         interrupted: Callable[[], bool],
         judge: Judge,
+        asked: Callable[[], str] = lambda: USER_ASKED,
         examine: bool = False,
         called: Callable[[], bool] = lambda: False,
         rank: int | None = None,
     ) -> None:
-        self.examine, self.called = examine, called
+        self.examine, self.called, self.asked = examine, called, asked
         self.handle, self.trial, self.trial_dir, self.clock, self.eyes = handle, trial, trial_dir, clock, eyes
         self.progress, self.started_s, self.interrupted, self.judge = progress, started_s, interrupted, judge
         self.census = Census(handle=handle, clock=clock, read=eyes.view.member)
@@ -164,7 +165,7 @@ class Runner:
             self.round_began_s, self.position = self.silence_s(), 0
             cause = f"silent for {self.silence_s():.1f} s: " if self.silence_s() >= 1.0 else ""
             cause = "its time is up: " if self.time_is_up else cause
-            cause = "you asked to stop (again: at once): " if is_interrupted else cause
+            cause = f"{self.asked()} (again: at once): " if is_interrupted else cause
             self.tell(note=f"{cause}looking into it")
         if step.act is Act.LOOK:
             self.sampler.look()
@@ -322,7 +323,7 @@ class Runner:
             limit = self.trial.budget.stall if stop.reason is StopReason.STALL else self.trial.budget.startup
             bound = f"{pace.WATCHED:g} times the limit of {limit.seconds:g} s, {limit.source}"
             return f"silent for {self.silence_s():.1f} s ({bound})"
-        return stop.why
+        return self.asked() if stop.reason in ASKED else stop.why
 
     def outcome(self, stop: Step | None, *, cleanup: Cleanup, duration_s: float) -> Outcome:
         """How it ended."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from harness.core.outcome import StopReason
+from harness.core.outcome import USER_ASKED, StopReason
 from harness.reading.pace import WATCHED
 
 LONGEST_POLL_S = 0.2
@@ -142,7 +142,7 @@ def next_step(state: State) -> Step:
         return Step(act=Act.END)
     examines = state.interrupted and state.examine and (state.time_is_up or state.silence_s >= state.suspicious_s)
     if state.interrupted and not examines:
-        return Step(act=Act.END, reason=StopReason.INTERRUPT, why="the user asked to stop")
+        return Step(act=Act.END, reason=StopReason.INTERRUPT, why=USER_ASKED)
     if state.hang:
         return Step(act=Act.END, reason=StopReason.CERTAIN, why=state.hang)
     if state.round_began_s is not None and not state.round_is_over:
@@ -150,7 +150,7 @@ def next_step(state: State) -> Step:
     if examines:
         if _is_unexamined(state) and not state.time_is_up:
             return _begin()
-        return Step(act=Act.END, reason=StopReason.EXAMINED, why="the user asked to stop")
+        return Step(act=Act.END, reason=StopReason.EXAMINED, why=USER_ASKED)
     if state.time_is_up:
         return Step(act=Act.END, reason=StopReason.TOTAL)
     if state.age_s >= state.total_s:

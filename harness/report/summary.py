@@ -167,7 +167,9 @@ def _behind(findings: Findings) -> str:
 
 def how_ended(findings: Findings) -> str:
     """``; ended: answered``; empty of a watch that came to its end, which may have answered nothing."""
-    return "" if findings.is_watched and findings.run.is_whole else f"; ended: {findings.run.ended}"
+    run = findings.run
+    asked = f" ({run.asked})" if run.asked else ""
+    return "" if findings.is_watched and run.is_whole else f"; ended: {run.ended}{asked}"
 
 
 def job_line(job: ForeignJob) -> str:

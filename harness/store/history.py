@@ -125,6 +125,7 @@ class History:
             records=(*self.records(), *self.reused()),
             answer=end.answer,
             ended=end.why,
+            asked=end.asked,
             seconds=self._seconds + self._open_session_s(),
             directory=_short_path(self.run_dir),
             notes=(*self.notes, *torn),
@@ -208,6 +209,7 @@ class _End:
     why: str
     seconds: float = 0.0
     answer: CampaignAnswer | None = None
+    asked: str = ""
 
 
 def read_identity(run_dir: Path) -> Identity:

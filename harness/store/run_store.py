@@ -216,9 +216,13 @@ class RunStore(History):
         """Journal something that a reader of the report should know."""
         self._append("note", {"text": text})
 
-    def add_end(self, *, why: str, seconds: float, answer: CampaignAnswer | None = None) -> None:
-        """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one."""
-        fields = {} if answer is None else {"answer": to_json(answer)}
+    def add_end(self, *, why: str, seconds: float, answer: CampaignAnswer | None = None, asked: str = "") -> None:
+        """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one.
+
+        ``asked`` says who asked to stop, of one that was interrupted.
+        """
+        fields: dict[str, Any] = {} if answer is None else {"answer": to_json(answer)}
+        fields |= {"asked": asked} if asked else {}
         self._append("end", {"why": why, "seconds": seconds, **fields})
 
     def write_evidence(self, key: str, evidence: Evidence) -> None:

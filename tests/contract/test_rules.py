@@ -1932,6 +1932,12 @@ def test_marks_of_start_up_are_no_progress():
     assert classify(cut_off(0.9, build)).kind is Kind.UNRESOLVED
 
 
+@pytest.mark.parametrize("who", ["the user asked to stop", "SIGTERM (a scheduler, or kill) asked to stop"])
+def test_who_asked_to_stop_a_trial_is_named(who):
+    verdict = classify(case(stopped_by=StopReason.INTERRUPT, why=who, duration_s=3.0))
+    assert verdict.because == f"{who} after 3.0 s, before anything was decided"
+
+
 def test_a_long_start_up_is_no_measure_for_silence_between_steps():
     build = Heartbeat(seq=0, t_s=0.1, rank=0, pid=PID, phase="build", edge="end", step=None)
     beats = (build, *marks(steps=1, step_s=1.0, last_s=TOTAL_S - 3.5))

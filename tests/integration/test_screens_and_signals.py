@@ -138,6 +138,7 @@ def test_a_ctrl_c_that_comes_too_late_for_anybody_to_ask_is_not_lost():
     with Interrupt() as interrupted:
         signal.raise_signal(signal.SIGINT)
         assert interrupted()  # whoever asked ends what there is to end, and says so
+        assert interrupted.asked() == "the user asked to stop"
 
 
 def test_a_second_ctrl_c_waits_for_nobody(place):
@@ -166,6 +167,7 @@ def test_a_terminal_that_is_closed_interrupts_and_is_nothing_under_nohup(place):
         wait_for_runs(place, 1)
         command.send_signal(signal.SIGHUP)
         assert command.wait(timeout=60) == 130
+    assert last_run(place).asked == "SIGHUP (a closed terminal) asked to stop"
     with begun(["nohup", *argv]) as command:
         wait_for_runs(place, 2)
         command.send_signal(signal.SIGHUP)
@@ -173,6 +175,11 @@ def test_a_terminal_that_is_closed_interrupts_and_is_nothing_under_nohup(place):
         assert command.poll() is None
         command.send_signal(signal.SIGTERM)
         assert command.wait(timeout=60) == 130
+    assert last_run(place).asked == "SIGTERM (a scheduler, or kill) asked to stop"
+
+
+def last_run(place):
+    return read_run(max((place / "runs").iterdir()))
 
 
 @contextmanager

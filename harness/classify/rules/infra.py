@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, stopped_by_limit
 from harness.classify.signs import gpus_of
-from harness.core.outcome import Ending, Exit, StopReason
+from harness.core.outcome import USER_ASKED, Ending, Exit, StopReason
 from harness.core.verdict import NEVER_STARTED, Confidence, Kind
 from harness.reading.waits import ASKED_BY
 
@@ -49,10 +49,11 @@ HARDWARE = {
 
 
 def interrupted(case: Case) -> Verdict | None:
-    """The user ended it."""
+    """The user ended it, or a signal did."""
     if case.outcome.stopped_by is not StopReason.INTERRUPT:
         return None
-    because = f"the user interrupted the trial after {case.outcome.duration_s:.1f} s, before anything was decided"
+    who = case.outcome.why or USER_ASKED
+    because = f"{who} after {case.outcome.duration_s:.1f} s, before anything was decided"
     return conclude(
         case,
         Kind.UNRESOLVED,

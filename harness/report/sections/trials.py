@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.outcome import Ending
+from harness.core.outcome import Ending, StopReason
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report.facts import steps_of
@@ -90,6 +90,8 @@ def ended(outcome: Outcome) -> str:
             return f"exit {_or_unknown(None if exit_record is None else exit_record.code)}"
         case Ending.SIGNALLED:
             return f"signal {_or_unknown(None if exit_record is None else exit_record.signal)}"
+        case Ending.STOPPED_BY_US if outcome.stopped_by is StopReason.EXAMINED:
+            return f"ended by us after a last look: {outcome.why}"
         case Ending.STOPPED_BY_US:
             return f"ended by us: {outcome.stopped_by or 'no reason kept'}"
         case Ending.NEVER_STARTED:

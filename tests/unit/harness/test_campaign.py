@@ -391,7 +391,9 @@ def test_an_interrupted_trial_is_run_again_and_the_rest_is_kept(world: World):
     world.script = script
     first = world.ask(Task.CELLS, cells=cells({}, {"n_layers": 2}))
     assert (first.ended, len(first.records)) == ("interrupted", 1)
+    assert first.asked == "the user asked to stop"
     second = world.resume()
+    assert second.asked == ""
     assert (second.ended, len(second.records)) == ("answered", 2)
     assert world.keys[1] == world.keys[2]
 

@@ -1,11 +1,14 @@
 """When a silence that somebody outside may end is called a hang: after four limits, whatever its own pace was."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from harness.classify.engine import classify
+from harness.clock import WallClock
+from harness.conduct import Parts, conduct
+from harness.core.outcome import Ending, Outcome, StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.pace import WATCHED
 from harness.store.cases import read_cases
@@ -31,3 +34,37 @@ def test_what_moves_is_no_hang_however_long_it_lasts(name, times):
     case = RECORDED[name]
     silence_s = times * case.trial.budget.stall.seconds
     assert classify(replace(case, evidence=replace(case.evidence, silence_s=silence_s))).kind is not Kind.HANG
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another machine, on which the trial ended so."""
+
+    outcome: Outcome
+    evidence: object
+
+    def conduct(self, trial, **_):
+        return self.outcome, self.evidence, "2026-01-02T03:04:05.000Z"
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "why"),
+    [
+        (StopReason.INTERRUPT, "SIGTERM asked"),
+        (StopReason.EXAMINED, "SIGTERM asked"),
+        (StopReason.TOTAL, "it ran for 9 s"),
+    ],
+)
+def test_who_asked_to_stop_is_named_of_a_trial_on_other_machines_too(tmp_path, stopped_by, why):
+    case = RECORDED["file-wait"]
+    outcome = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=stopped_by, why="it ran for 9 s")
+    parts = Parts(
+        target=None,
+        executor=None,
+        sources=(),
+        clock=WallClock(),
+        child_env={},
+        elsewhere=Elsewhere(outcome, case.evidence),
+        asked=lambda: "SIGTERM asked",
+    )
+    assert conduct(case.trial, trial_dir=tmp_path, parts=parts).outcome.why == why
