@@ -9,7 +9,7 @@ from harness.classify.signature import signature
 from harness.core.outcome import Ending, StopReason
 from harness.core.verdict import Verdict
 from harness.reading import pace
-from harness.reading.ranks import Job, job_of
+from harness.reading.ranks import Job, job_in_silence, main_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +26,6 @@ LIMITS = frozenset(
 
 STRANGERS = "command"
 """The target that runs anybody's program."""
-
-FROM_OUTSIDE = frozenset({"output", "file"})
-"""Phases of marks that were made of what a program prints or writes, by whoever watched it."""
 
 PATIENCE = pace.WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
@@ -111,11 +108,8 @@ def job_of_case(case: Case) -> Job:
     if key not in _judging.evidence_by_id:
         remember(case, ())
     if key not in _judging.jobs:
-        evidence, since_s, main = case.evidence, silence_began_s(case), main_pid(case)
-        ranks = [facts.rank for facts in evidence.ranks if facts.exit is not None]
-        is_view = _judging.whole is not None and evidence is not _judging.whole.evidence
-        job = job_of(evidence, since_s=since_s, main=main, ended_ranks=ranks, related=not is_view)
-        _judging.jobs[key] = job
+        is_view = _judging.whole is not None and case.evidence is not _judging.whole.evidence
+        _judging.jobs[key] = job_in_silence(case.evidence, related=not is_view)
     return _judging.jobs[key]
 
 
@@ -142,14 +136,7 @@ def has_done_its_steps(case: Case) -> bool:
 
 def main_pid(case: Case) -> int | None:
     """The PID of the process that trains; of older recordings, as its own marks say, or else the one looked at last."""
-    evidence = case.evidence
-    if evidence.main:
-        return evidence.main
-    for mark in evidence.heartbeats:
-        if mark.phase not in FROM_OUTSIDE:
-            return mark.pid
-    looks = (*reversed(evidence.processes), *evidence.stacks)
-    return looks[0].pid if looks else None
+    return main_of(case.evidence)
 
 
 def place(case: Case) -> str:

@@ -15,7 +15,8 @@ from harness.reading.desync import of_this_silence
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
-from harness.reading.pace import deciding_total_s
+from harness.reading.pace import INSTEAD_OF_TIME, deciding_total_s
+from harness.reading.ranks import no_limit_decides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,13 +308,21 @@ def given_time(then: str, *, watched: str = "") -> Sign:
     """More time, and what is seen ``then``; of a job that was only watched, ``watched``, if that is another thing."""
 
     def sign(case: Case) -> str:
-        return f"{_more_time(case)}: {(_is_watched(case) and watched) or then}"
+        return _instead_of_time(case) or f"{_more_time(case)}: {(_is_watched(case) and watched) or then}"
 
     return sign
 
 
 def _is_watched(case: Case) -> bool:
     return case.outcome.ending is Ending.STILL_RUNNING
+
+
+def _instead_of_time(case: Case) -> str:
+    """What decides where no limit would; empty where one may, of a hang, and of a job that has none of ours."""
+    why = ""
+    if case.outcome.stopped_by in (StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL):
+        why = no_limit_decides(case.evidence, predicted=case.trial.prediction is not None)
+    return f"no limit does, as {why}: {INSTEAD_OF_TIME}" if why else ""
 
 
 def _more_time(case: Case) -> str:
@@ -328,7 +337,7 @@ def _more_time(case: Case) -> str:
     }
     total_s = deciding_total_s(budget, ran_s=case.outcome.duration_s) if reason is StopReason.TOTAL else None
     if total_s is not None:
-        return f"run it again with a total limit of {total_s:.0f} s, by which any silence is decided"
+        return f"run it again with a total limit of {total_s:.0f} s, by which a standstill is decided"
     if reason is not None and reason in limits and not limits[reason][1].is_endless:
         return f"run it again with ten times the {limits[reason][0]} limit"
     if reason is StopReason.PACE:
@@ -360,6 +369,8 @@ def ranks_unseen(case: Case) -> str:
 
 def longer_with_native_frames(case: Case) -> str:
     """More time, and native frames where none were taken."""
+    if instead := _instead_of_time(case):
+        return instead
     again = _more_time(case)
     if _is_watched(case):
         again += ": what is stuck is where it was"

@@ -49,6 +49,12 @@ WATCHED = 4.0
 TEN_TIMES = 10.0
 """What is undecided is given so many times the limit that ended it: what is only slow goes on then, a hang does not."""
 
+INSTEAD_OF_TIME = (
+    "look at what it does there and how long that is meant to take, or name what it prints or writes as it gets on "
+    "(--progress, --progress-file)"
+)
+"""What to do where no limit tells a hang from what only takes long."""
+
 ONLOOKERS_S = 45.0
 """Silence before a hang is told beside threads that by their source merely look on: what their calls come to, a filter
 of a logger for instance, may be defined in another file of the program, and by then they have woken many times and let
@@ -110,7 +116,7 @@ def silence_limit(budget: Budget, *, training: bool) -> Limit:
 
 
 def longest_watch_s(budget: Budget) -> float | None:
-    """Seconds after which any silence is decided; None where a limit for silence has no end."""
+    """Seconds after which a standstill is decided; None where a limit for silence has no end."""
     limits = (budget.startup, budget.stall)
     return None if any(limit.is_endless for limit in limits) else WATCHED * max(limit.seconds for limit in limits)
 

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from harness.core.node import in_words
 from harness.reading.desync import Divergence, Parting, crossed, of_this_silence, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER
-from harness.reading.waits import ONLY_SLEEPS, RESTART, Ender, sleeps, wait_of
+from harness.reading.waits import ONLY_SLEEPS, RESTART, UNSEEN, Ender, sleeps, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,9 @@ GLOO = ("gloo_", "pt_gloo")
 SOON_S = 120.0
 """A wait for a key, or in a group, that gives up within so many seconds is a question, and its end may be an answer:
 torch's own time limits are five minutes and longer."""
+
+FROM_OUTSIDE = frozenset({"output", "file"})
+"""Phases of marks that were made of what a program prints or writes, by whoever watched it."""
 
 LATE_S = 5.0
 """By how much an error of a time limit may be late."""
@@ -87,6 +91,23 @@ class Job:
                 reached.add(pid)
                 waiting += self.stand[pid].depends_on
         return reached
+
+    def no_limit_decides(self, *, healthy: bool) -> str:
+        """Why no limit tells whether this silence is a hang, as ``it`` does something; empty where a longer one may.
+
+        ``healthy`` says whether something tells how long what computes is silent in health.
+        """
+        live = self.alive()
+        for pid in sorted(self.waited_for(self.leaders) & live.keys()):
+            one, chance = self.stand[pid], live[pid]
+            whom = "it" if pid in self.leaders and not self.several else f"process {in_words(pid)} ({one.command})"
+            if chance.ender is Ender.TIMER:
+                return f"a timer may wake {whom}, however long that takes"
+            if one.wait is not None and one.wait.cause == UNSEEN.cause:
+                return f"what {whom} waits for cannot be seen"
+            if chance.moves and one.motion is not None and one.motion.busy and not healthy:
+                return f"{whom} computes, and nothing tells how long that takes in health"
+        return ""
 
     def may_be_ended(self, stuck: Iterable[int], live: Mapping[int, Chance]) -> bool:
         """Whether a process of the job may yet end those that are ``stuck``, interrupt or continue them.
@@ -147,6 +168,37 @@ def job_of(
         gpus = Gpus(evidence.gpus)
         return replace(job, stand={**stand, **{pid: _alone(pid, stand, gpus) for pid in leaders}})
     return _Relations(job, evidence).job() if related else job
+
+
+def job_in_silence(evidence: Evidence, *, related: bool = True) -> Job:
+    """The job in the silence since the last mark, or since the start where there was none; see :func:`job_of`."""
+    since_s = evidence.last.t_s if evidence.last else 0.0
+    ended_ranks = [facts.rank for facts in evidence.ranks if facts.exit is not None]
+    return job_of(evidence, since_s=since_s, main=main_of(evidence), ended_ranks=ended_ranks, related=related)
+
+
+def no_limit_decides(evidence: Evidence, *, predicted: bool) -> str:
+    """As :meth:`Job.no_limit_decides`; of what can have no stacks, as no patience calls that a hang, too.
+
+    What computes in health is told by a prediction (``predicted``), or by the steps before this silence.
+    """
+    step = evidence.last.step if evidence.last else None
+    has_steps = any(mark.step is not None and step is not None and mark.step < step for mark in evidence.heartbeats)
+    why = job_in_silence(evidence).no_limit_decides(healthy=predicted or has_steps)
+    if not why and not evidence.stacks and any(failure.no_python for failure in evidence.failures):
+        return "no stack of it can be read, as it is no Python"
+    return why
+
+
+def main_of(evidence: Evidence) -> int | None:
+    """The PID of the process that trains; of older recordings, as its own marks say, or else the one looked at last."""
+    if evidence.main:
+        return evidence.main
+    for mark in evidence.heartbeats:
+        if mark.phase not in FROM_OUTSIDE:
+            return mark.pid
+    looks = (*reversed(evidence.processes), *evidence.stacks)
+    return looks[0].pid if looks else None
 
 
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:

@@ -18,7 +18,8 @@ from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
-from harness.reading.pace import TEN_TIMES, deciding_total_s
+from harness.reading.pace import INSTEAD_OF_TIME, TEN_TIMES, deciding_total_s
+from harness.reading.ranks import no_limit_decides
 from harness.report.asked import instead_of_slow
 from harness.report.expected import expected
 from harness.report.next_step import NextStep
@@ -422,7 +423,7 @@ def _slow(findings: Findings) -> NextStep | None:
         return NextStep(text=f"Make a step faster, or allow {allowance}: no trial showed a hang.")
     if findings.is_single:
         record = slow.first.record
-        longer = more_time(findings.run, record)
+        longer = more_time(findings.run, record, None)
         if longer is not None or record.trial.budget.total.is_endless:
             text = "Let it run, or make a step faster: no trial showed a hang."
             return longer or NextStep(text=text, command=findings.run.argv)
@@ -453,8 +454,8 @@ def _needed_s(findings: Findings, slow: TrialSet) -> float:
     return longest_s
 
 
-def more_time(run: Run, record: TrialRecord) -> NextStep | None:
-    """One program, with so much more of the limit that ended it undecided that it is decided.
+def more_time(run: Run, record: TrialRecord, evidence: Evidence | None) -> NextStep | None:
+    """One program, with so much more of the limit that ended it undecided that it is decided; or why none decides it.
 
     None where no limit ended it, or it was decided. What is slow and was ended in a silence is given as much more.
     """
@@ -469,20 +470,26 @@ def more_time(run: Run, record: TrialRecord) -> NextStep | None:
     is_cut_short = record.verdict.kind is Kind.SLOW and reason is not StopReason.TOTAL
     if not (is_open or is_cut_short) or reason is None or reason not in limits or run.invocation is None:
         return None
+    why = no_limit_decides(evidence, predicted=record.trial.prediction is not None) if evidence else ""
+    if why:
+        return NextStep(text=f"No limit decides it, as {why}. {INSTEAD_OF_TIME[0].upper()}{INSTEAD_OF_TIME[1:]}.")
     option, name, limit = limits[reason]
     enough_s, amount = TEN_TIMES * limit.seconds, f"ten times the {name} limit of {limit.seconds:g} s"
     total_s = deciding_total_s(budget, ran_s=record.outcome.duration_s) if reason is StopReason.TOTAL else None
     if total_s is not None:
-        enough_s, amount = total_s, f"{total_s:.0f} s instead of {limit.seconds:g} s, by which any silence is decided"
+        enough_s, amount = total_s, f"{total_s:.0f} s instead of {limit.seconds:g} s, by which a standstill is decided"
     text = f"Give it {amount}: what is only slow then goes on, a hang does not."
     return NextStep(text=text, command=run.invocation.having(option, f"{math.ceil(enough_s)}s").argv)
 
 
 def _undecided(findings: Findings) -> NextStep | None:
     unresolved = findings.ended_in({Kind.UNRESOLVED})
-    longer = more_time(findings.run, unresolved[0].record) if findings.is_single and unresolved else None
-    if longer is not None:
-        return longer
+    if findings.is_single and unresolved:
+        evidence = None
+        with suppress(StoreError):
+            evidence = findings.evidence_of(unresolved[0].record)
+        if (longer := more_time(findings.run, unresolved[0].record, evidence)) is not None:
+            return longer
     cells = findings.results_that_are(CellStatus.INCONCLUSIVE)
     if not cells:
         first = f"See why it is inconclusive (Evidence, trial {unresolved[0].number})." if unresolved else ""

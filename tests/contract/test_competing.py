@@ -13,7 +13,7 @@ from harness.classify.competing import competing
 from harness.classify.engine import classify
 from harness.classify.rivals import RIVALS, SLOW
 from harness.classify.signs import longer_with_native_frames, ranks_unseen
-from harness.core.evidence import Evidence, LogTail, WorkerResult
+from harness.core.evidence import Evidence, LogTail, SourceFailure, WorkerResult
 from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.core.point import Point
 from harness.core.trial import NEVER_S, Budget, Limit, Trial
@@ -186,7 +186,7 @@ def test_of_a_watched_job_no_experiment_names_a_limit():
                 "startup": Limit(seconds=120.0, source="default"),
                 "stall": Limit(seconds=60.0, source="default"),
             },
-            f"a total limit of {math.ceil(GPU['backward_lock'].outcome.duration_s + 4 * 120)} s, by which any silence",
+            f"a total limit of {math.ceil(GPU['backward_lock'].outcome.duration_s + 4 * 120)} s, by which a standstill",
         ),
         (StopReason.PACE, {}, "--stall 60s"),
         (StopReason.CERTAIN, {}, "nsa-harness watch PID"),
@@ -196,6 +196,36 @@ def test_of_a_watched_job_no_experiment_names_a_limit():
 def test_more_time_is_more_than_the_limit_that_the_trial_had(stopped_by, limits, wanted):
     case = with_limits(GPU["backward_lock"], stopped_by=stopped_by, ending=Ending.STOPPED_BY_US, **limits)
     assert wanted in SLOW.test_of(case)
+
+
+def without_yardstick(case: Case) -> Case:
+    """``case`` without all that tells how long what computes is silent in health."""
+    evidence = replace(case.evidence, heartbeats=())
+    return replace(case, trial=replace(case.trial, prediction=None), evidence=evidence)
+
+
+def without_stacks(case: Case) -> Case:
+    """``case`` as of a program that is no Python."""
+    failure = SourceFailure(id="failure-0-py-spy", source="py-spy", reason="no python", no_python=True)
+    return replace(case, evidence=replace(case.evidence, stacks=(), failures=(failure,)))
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (CPU["poll-forever"], "no limit does, as a timer may wake it"),
+        (without_yardstick(CPU["page-thrash"]), "no limit does, as it computes"),
+        (CPU["page-thrash"], ""),
+        (without_stacks(CPU["compile-stall"]), "no limit does, as no stack of it can be read"),
+        (CPU["compile-stall"], ""),
+    ],
+)
+def test_more_time_is_no_experiment_where_no_limit_decides(case, why):
+    """A run of ``sleep 3000`` got the advice to give it 495 s, then ten times that, and no limit ends that."""
+    case = replace(case, outcome=replace(case.outcome, stopped_by=StopReason.TOTAL))
+    for test in (SLOW.test_of(case), longer_with_native_frames(case)):
+        assert test.startswith(why or "run it again with")
+        assert ("--progress" in test) is bool(why)
 
 
 def test_no_rank_is_missing_where_the_stack_of_every_rank_was_seen():

@@ -15,7 +15,10 @@ from harness.report import one
 from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import more_time, next_steps
+from harness.store.cases import read_cases
 from harness.store.evidence import read_evidence
+
+SPECIMENS = Path(__file__).parents[3] / "data" / "specimens"
 
 
 def ended(run, *, stopped_by, confidence):
@@ -134,12 +137,32 @@ def test_more_of_all_its_time_is_enough_for_a_silence_to_be_decided(make_run, pa
         verdict=replace(record.verdict, kind=Kind.UNRESOLVED),
     )
     asked = Invocation(verb=("run",), options=(("--limit", f"{total_s}s"),), command=("python", "train.py"))
-    step = more_time(replace(make_run("threshold")[0], records=(record,), invocation=asked), record)
+    step = more_time(replace(make_run("threshold")[0], records=(record,), invocation=asked), record, None)
     assert step is not None
     assert f"--limit {proposed_s}s" in " ".join(step.command)
-    assert (f"{proposed_s} s instead of {total_s} s, by which any silence is decided" in step.text) is (
+    assert (f"{proposed_s} s instead of {total_s} s, by which a standstill is decided" in step.text) is (
         proposed_s == 492
     )
+
+
+@pytest.mark.parametrize("stopped_by", [StopReason.STALL, StopReason.STARTUP, StopReason.TOTAL])
+def test_no_limit_is_proposed_for_what_a_timer_may_wake(make_run, parts, stopped_by):
+    """Of ``sleep 3000`` each run proposed a longer limit, and none decides that."""
+    asleep = {judged.name: judged.case for judged in read_cases(SPECIMENS)}["poll-forever"]
+    record, _ = parts["slow"](5)
+    record = replace(
+        record,
+        outcome=replace(record.outcome, stopped_by=stopped_by),
+        verdict=replace(record.verdict, kind=Kind.UNRESOLVED),
+    )
+    asked = Invocation(verb=("run",), options=(("--limit", "8s"),), command=("sleep", "3000"))
+    run = replace(make_run("threshold")[0], records=(record,), invocation=asked, argv=asked.argv)
+    steps = (more_time(run, record, asleep.evidence),)
+    by_key = {record.trial.key: asleep.evidence}
+    screen = " ".join(one.text(run, by_key, where=Path("runs"), steps=steps).split())
+    assert "next: No limit decides it, as a timer may wake it" in screen
+    assert "Give it" not in screen
+    assert screen.endswith("again: nsa-harness run --limit 8s -- sleep 3000")
 
 
 @pytest.mark.parametrize(("stopped_by", "has_command"), [(StopReason.TOTAL, True), (StopReason.STARTUP, False)])
