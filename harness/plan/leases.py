@@ -54,15 +54,19 @@ class Queue:
         Raises:
             LaunchError: a cell needs more GPUs than there are.
         """
-        missing = _cells(requests) - _cells(lease.request for lease in self.running)
+        running = _cells(lease.request for lease in self.running)
+        missing = _cells(requests) - running
         for lease in list(self.waiting.values()):
             if missing[lease.request.cell]:
                 missing[lease.request.cell] -= 1
             else:
                 self._withdraw(lease)
+        # Of those that ask one cell the first run or wait already: the next pass is the one behind these.
+        there = running + _cells(lease.request for lease in self.waiting.values())
         for request in requests:
-            if missing[request.cell]:
-                missing[request.cell] -= 1
+            if there[request.cell]:
+                there[request.cell] -= 1
+            else:
                 self.offer(request)
 
     def offer(self, request: CellRequest) -> None:

@@ -157,9 +157,8 @@ class ThresholdSearch:
             return (self._next,)
         many: list[CellRequest | None] = [self._confirm()]  # the one that takes longest starts first
         certificate = self.tallies[self.low].certificate
-        again = self._certify()
-        if again and certificate:
-            many += [again] * (certificate.needed - certificate.good)
+        if self._certify() and certificate:
+            many += [self._certify(ahead=passes) for passes in range(certificate.needed - certificate.good)]
         return tuple(filter(None, many))[:most]
 
     def tell(self, *, cell: Point, answer: Answer, seconds: float, slow: bool = False, soft: bool = False) -> None:
@@ -294,7 +293,8 @@ class ThresholdSearch:
         ratio = fail_s / self.costs.of_pass(self.numbers[position])
         return self._request(position, "search", f"{len(probes)} values open; a failure costs about {ratio:.2g} passes")
 
-    def _certify(self) -> CellRequest | None:
+    def _certify(self, *, ahead: int = 0) -> CellRequest | None:
+        """The next pass of the certificate, or the one that comes when ``ahead`` more have passed."""
         low = self.low
         if low < 0 or (self.high == len(self.tallies) and self.slow):
             return None
@@ -309,7 +309,7 @@ class ThresholdSearch:
             )
         if tally.certified or tally.is_exhausted:
             return None
-        reason = f"pass {tally.certificate.good + 1} of {tally.certificate.needed} at the last good value"
+        reason = f"pass {tally.certificate.good + ahead + 1} of {tally.certificate.needed} at the last good value"
         return self._request(low, "certify", reason)
 
     def _confirm(self) -> CellRequest | None:

@@ -107,6 +107,20 @@ def test_narrow_trials_use_what_a_reservation_leaves():
     assert [(lease.id, lease.gpus) for lease in granted(leases)] == [(1, (0, 1, 2)), (3, (3,))]
 
 
+@given(at_once=st.integers(1, 3), most=st.integers(3, 9))
+def test_each_pass_of_a_certificate_is_run_under_its_own_number(at_once: int, most: int):
+    """All passes were begun as "pass 1 of 9", as each was asked for before the first was over."""
+    leases, begun, done = queue(gpus=0, slots=at_once), list[str](), 0
+    while done < 9:
+        numbers = range(done + 1, min(done + most, 9) + 1)
+        asked = [CellRequest(cell=Point.of({"gpus": 0}), role="certify", reason=str(number)) for number in numbers]
+        leases.want(asked)
+        begun += [lease.request.reason for lease in granted(leases)]
+        leases.release(leases.running[0])
+        done += 1
+    assert begun == [str(number) for number in range(1, 10)]
+
+
 def test_a_trial_that_can_never_run_here_is_refused():
     leases = queue(gpus=2, slots=1)
     with pytest.raises(LaunchError, match="needs 4 GPUs, but 2 are visible"):

@@ -353,9 +353,11 @@ def test_the_certificate_and_the_confirmation_can_be_run_at_once():
         search.tell(cell=request.cell, answer=BAD if bad else GOOD, seconds=12 if bad else 0.5)  # type: ignore[union-attr]
     batch = search.ready(6)
     assert [(value_of(r), r.role) for r in batch] == [(5, "confirm")] + [(4, "certify")] * 5
+    assert [r.reason.split(" at")[0] for r in batch[1:]] == [f"pass {number} of 9" for number in range(1, 6)]
     for request in batch:
         search.tell(cell=request.cell, answer=BAD if value_of(request) == 5 else GOOD, seconds=1)
     assert [(value_of(r), r.role) for r in search.ready(6)] == [(4, "certify")] * 4
+    assert [r.reason.split(" at")[0] for r in search.ready(6)] == [f"pass {number} of 9" for number in range(6, 10)]
 
 
 def test_values_above_the_first_failing_one_are_looked_at_on_request():
