@@ -12,8 +12,9 @@ from xml.etree import ElementTree as ET
 from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
-from harness.report.findings import FAILED
+from harness.report.findings import FAILED, to_tell_of
 from harness.report.how_often import how_often_in
+from harness.report.summary import place_of
 from harness.report.tried import TrialSet, each_verdict
 from harness.report.words import MOVING, at, not_run, of, several_programs
 
@@ -72,7 +73,7 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
     A shard that left no run is an error beside its cells, which are skipped; so is that the run did not come to its
     end, or that its shards did not run the same program.
     In a matrix a failure that was expected counts as passed, and a pass where a failure was expected as a failure.
-    The failure that the report tells of begins with its line.
+    Each failure begins with its line, as far as that is known.
     """
     findings = report.findings
     suite = ET.Element("testsuite", name=hide(clean(report.title)), timestamp=report.run.started_at.rstrip("Z"))
@@ -85,7 +86,7 @@ def render(report: Report, *, hide: Callable[[str], str] = str) -> str:
         cases = _of_cells(findings)
     cases += _of_the_run(findings)
     for one in cases:
-        _add(suite, one, report, hide)
+        _add(suite, one, findings, hide)
     counts = Counter(one.outcome for one in cases)
     suite.set("tests", str(len(cases)))
     for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -101,14 +102,12 @@ def _written(root: ET.Element) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _add(suite: ET.Element, one: TestCase, report: Report, hide: Callable[[str], str]) -> None:
+def _add(suite: ET.Element, one: TestCase, findings: Findings, hide: Callable[[str], str]) -> None:
     time = f"{one.seconds:.3f}"
     case = ET.SubElement(suite, "testcase", classname=one.group, name=_printable(one.name, hide), time=time)
     if one.outcome:
-        place, subject = report.summary.place, report.findings.subject
-        is_subject = place.is_line and any(trial.record is subject for trial in one.wrong)
-        at = f"{place.text}: " if is_subject else ""
-        message = f"{at}{one.message}"
+        place = place_of(findings, to_tell_of([trial.record for trial in one.wrong]))
+        message = f"{place.text}: {one.message}" if place.is_line else one.message
         element = ET.SubElement(case, one.outcome, message=_printable(message, hide))
         reasons = [f"trial {trial.number}: {trial.verdict}: {trial.verdict.because}" for trial in one.wrong[:MOST]]
         if len(one.wrong) > MOST:

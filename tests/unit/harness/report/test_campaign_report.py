@@ -12,7 +12,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from harness.cli.ci import annotations_of
 from harness.core.campaign import ShardProgram
+from harness.core.verdict import Kind
 from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare
@@ -23,6 +25,7 @@ from harness.report.next_steps import next_steps
 from harness.report.render import html, markdown
 from harness.report.render.schema import published
 from harness.report.sections import OVER_CELLS, SECTIONS
+from harness.report.summary import place_of
 from harness.report.tried import pairs_of
 from harness.report.write import form, summary_text
 
@@ -442,6 +445,20 @@ def test_of_a_run_that_did_not_come_to_its_end_junit_has_an_error_though_its_oth
 
     assert [suite.get("errors") for suite in suites] == ["0", "1"]
     assert suites[1].find("testcase/error").get("message") == "it did not come to its end: interrupted"
+
+
+def test_junit_and_the_annotations_of_it_begin_each_failure_with_its_own_line(make_campaign):
+    """The line of every failure but the one in the headline was left out."""
+    crash = {"n_layers": 12, "ckpt": "reentrant"}
+    run, run_dir = make_campaign([({}, "pass", 0), ({"n_layers": 12}, "hang", 1), (crash, "crash", 2)])
+    text = form(run, run_dir, "junit", hide=())
+    records = [record for record in run.records if record.verdict.kind is not Kind.PASS]
+    lines = [place_of(Findings(run=run, run_dir=run_dir), record).text for record in records]
+    assert lines[0] != lines[1]
+    messages = [failure.get("message") for failure in ET.fromstring(text).iter("failure")]
+    assert [message.partition(": expected")[0] for message in messages] == lines
+    for line, annotation in zip(lines, annotations_of(text), strict=True):
+        assert f"{line}: expected".replace(":", "%3A") in annotation
 
 
 def test_junit_says_in_how_many_of_its_trials_a_program_failed(make_campaign):
