@@ -95,6 +95,8 @@ class Looker(Runner):
     """Watches ``job`` for a few seconds; what follows from that is for the rules to say."""
 
     ending = Ending.STILL_RUNNING
+    quiet = "watched"
+    """It makes no marks for us, whatever it prints or writes."""
 
     def __init__(
         self,

@@ -81,6 +81,9 @@ class Runner:
     ending = Ending.STOPPED_BY_US
     """How it would end if the watching ended now."""
 
+    quiet = "silent"
+    """What it has been since its last mark."""
+
     def __init__(
         self,
         *,
@@ -163,7 +166,7 @@ class Runner:
             is_interrupted = self.examine and self.interrupted()
             self.time_is_up = self.time_is_up or is_interrupted or self.age_s() >= self.trial.budget.total.seconds
             self.round_began_s, self.position = self.silence_s(), 0
-            cause = f"silent for {self.silence_s():.1f} s: " if self.silence_s() >= 1.0 else ""
+            cause = f"{self.quiet} for {self.silence_s():.1f} s: " if self.silence_s() >= 1.0 else ""
             cause = "its time is up: " if self.time_is_up else cause
             cause = f"{self.asked()} (again: at once): " if is_interrupted else cause
             self.tell(note=f"{cause}looking into it")

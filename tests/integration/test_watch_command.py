@@ -22,7 +22,7 @@ from harness.observe.stacks.pyspy import PySpy
 from harness.testing.executors import wait_gone
 
 PROGRAM = """
-import os, sys, threading
+import os, sys, threading, time
 rank, kinds = int(os.environ.get("RANK", 0)), sys.argv[1].split(",")
 def take_a_lock_twice():
     lock = threading.Lock()
@@ -38,8 +38,13 @@ def count():
     n = 0
     while True:
         n += 1
+def write():
+    log = open(sys.argv[2] + ".log", "w")
+    while True:
+        print("step", file=log, flush=True)
+        time.sleep(0.05)
 os.write(1, f"rank {rank} {os.getpid()}\\n".encode())
-{"lock": take_a_lock_twice, "gate": read_a_gate, "count": count, "work": sum_up}[kinds[rank]]()
+{"write": write, "lock": take_a_lock_twice, "gate": read_a_gate, "count": count, "work": sum_up}[kinds[rank]]()
 """
 
 
@@ -126,6 +131,18 @@ def test_a_job_that_works_is_no_hang(job):
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("no hang was seen")
     assert "works in sum_up (" in " ".join(done.stdout.split())
+
+
+def test_a_job_that_writes_and_sleeps_in_turns_is_not_called_silent(job, tmp_path):
+    it = job("write")
+    done = watch(it.pids[0])
+
+    assert "watched for" in done.stderr
+    assert "silent" not in done.output
+    (folder,) = (tmp_path / "runs").iterdir()
+    tree = (folder / "report.md").read_text().partition("## Decision tree")[2]
+    assert "Did it make progress while it was watched?\n   ├─ not known: of a job that it did not start" in tree
+    assert " bytes of I/O)" in tree
 
 
 def test_a_rank_in_a_lock_is_a_hang_though_another_works(job):

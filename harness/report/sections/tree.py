@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.outcome import Ending
 from harness.core.ports import Block
-from harness.core.verdict import Kind
+from harness.core.verdict import FAILURES, Kind
 from harness.reading.frames import deciding_thread, different_places, same_frames
 from harness.reading.pace import is_training, silence_limit
 from harness.reading.stillness import quiet_windows
@@ -18,6 +18,7 @@ from harness.report.tried import grouped
 if TYPE_CHECKING:
     from harness.core.evidence import Evidence, ThreadStack, WorkerResult
     from harness.core.record import TrialRecord
+    from harness.reading.stillness import Window
     from harness.report.findings import Findings
 
 
@@ -94,15 +95,27 @@ def _progress(record: TrialRecord, evidence: Evidence) -> TreeNode:
         silence += f", the {'stall' if training else 'start-up'} limit is {seconds(limit.seconds)}"
     answer = "yes, still" if is_moving else "no"
     if watched_s is not None and not evidence.heartbeats_total:
-        silence = f"watched for {seconds(watched_s)}"
+        silence = ", ".join([f"watched for {seconds(watched_s)}", *_did(evidence)])
+        if not is_moving and record.verdict.kind not in FAILURES:
+            answer = "not known: of a job that it did not start, a watch sees no marks"
     other = "silent: hung, or one long step" if is_moving else "progress: slow, however long it takes"
     until = "to the end" if watched_s is None else "while it was watched"
     return TreeNode(f"Did it make progress {until}?", answer, f"progress: {silence}", other)
 
 
-def _moved(evidence: Evidence) -> TreeNode | None:
+def _did(evidence: Evidence) -> list[str]:
+    """What it read and wrote meanwhile, where nothing disturbed it."""
+    io_bytes = sum(window.io_bytes for window in _windows(evidence))
+    return [f"{io_bytes} bytes of I/O"] if io_bytes else []
+
+
+def _windows(evidence: Evidence) -> list[Window]:
     by_rank = grouped(evidence.processes, lambda look: look.rank)
-    windows = list(chain.from_iterable(map(quiet_windows, by_rank.values())))
+    return list(chain.from_iterable(map(quiet_windows, by_rank.values())))
+
+
+def _moved(evidence: Evidence) -> TreeNode | None:
+    windows = _windows(evidence)
     if not windows:
         return None
     still = True

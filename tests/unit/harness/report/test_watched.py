@@ -16,8 +16,10 @@ from harness.core.outcome import Ending, Exit
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report import one
 from harness.report.build import build
+from harness.report.findings import Findings
 from harness.report.render import html, markdown
 from harness.report.render import json as json_form
+from harness.report.sections.tree import section
 from harness.report.sections.trials import ended
 from harness.report.seen import processes
 from harness.report.stops import sentence, stops_of
@@ -135,6 +137,17 @@ def test_of_a_run_it_stands_in_the_evidence_and_not_on_the_first_screen(make_run
     first, rest = markdown.render(report).split("\n## ", 1)
     assert "stopped" not in first
     assert "| stopped to look | to see native frames process 4100 was stopped 3 times, 300 ms in all" in rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [(Kind.UNRESOLVED, "not known: of a job that it did not start, a watch sees no marks"), (Kind.HANG, "no")],
+)
+def test_that_a_watch_sees_no_marks_is_no_lack_of_progress(look, kind, answer):
+    """Of a job that printed 20 lines a second it said that there was none."""
+    run, run_dir, _ = look((kind, "x"), heartbeats=(), heartbeats_total=0)
+    tree = section(Findings(run=run, run_dir=run_dir)).markdown
+    assert f"Did it make progress while it was watched?\n   ├─ {answer}   (progress: watched for 7.4 s" in tree
 
 
 def test_a_watched_job_that_progresses_has_no_limit_no_steps_and_no_end(look):
