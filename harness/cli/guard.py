@@ -34,6 +34,7 @@ incident is in every message.
 Exit codes:
   0    every job has ended
   2    wrong use, no such job, another guard has the folder
+  6    the folder of --runs cannot be written to
   130  interrupted; the jobs run on
 """
 

@@ -203,7 +203,7 @@ def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Dra
         laid_out = template if chosen in ("terminal", "html") else None
         text = form(run, directory, chosen, hide=hide, report=report, template=laid_out)
     if options["output"]:
-        _put(options["output"], text)
+        _put(options["output"], text, is_named=True)
         click.echo(f"written: {options['output']}", err=True)
     elif chosen == "terminal":
         result(text.rstrip("\n"))
@@ -279,13 +279,13 @@ def _keep(beside: Path, options: Mapping[str, Any], *, is_ours: Callable[[Path],
 
 def _deliver(text: str, beside: Path | None, options: Mapping[str, Any]) -> None:
     """``text`` as the file that was asked for, else as ``beside``, else printed; shown in a browser if asked."""
-    path = options["output"] or beside
+    path: Path | None = options["output"] or beside
     if path is None:
         if options["opened"]:
             raise click.UsageError("--open shows a page; add --viewer, or -o FILE")
         click.echo(text, nl=False)
         return
-    _put(path, text)
+    _put(path, text, is_named=path is not beside)
     click.echo(f"written: {path}", err=True)
     if options["opened"]:
         click.launch(path.absolute().as_uri())
@@ -350,8 +350,11 @@ def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     return max(codes)
 
 
-def _put(path: Path, text: str) -> None:
-    """``text`` as the file ``path``; into it where a device or a pipe is there, which must not be replaced."""
+def _put(path: Path, text: str, *, is_named: bool) -> None:
+    """``text`` as the file ``path``; into it where a device or a pipe is there, which must not be replaced.
+
+    ``is_named`` says that whoever asked for the text named the file.
+    """
     from harness.core.errors import NoOutputError, StoreError
     from harness.store.files import write_atomic, write_failed
 
@@ -361,9 +364,10 @@ def _put(path: Path, text: str) -> None:
         else:
             path.write_text(text, encoding="utf-8", errors="replace")
     except StoreError as error:
-        raise NoOutputError(str(error)) from error
+        raise NoOutputError(error, is_named=is_named) from error
     except OSError as error:
-        raise NoOutputError(str(write_failed(path, error, safe="no file was touched"))) from error
+        failed = write_failed(path, error, safe="no file was touched")
+        raise NoOutputError(failed, is_named=is_named) from error
 
 
 def _hidden(added: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -130,7 +130,7 @@ class NotWritableError(StoreError):
     """A place that may be read and not written to."""
 
     remedy = "Choose a place that you may write to"
-    help = f"What was written before is safe. {remedy} with --runs."
+    help = "What was written before is safe. Copy the run's folder to a place that you may write to, and name the copy."
 
 
 class NoPlaceError(StoreError):
@@ -142,9 +142,12 @@ class NoPlaceError(StoreError):
 
 
 class NoOutputError(StoreError):
-    """A text that was asked for in a file, and could not be written there."""
+    """A text that was asked for in a file, and could not be written there; ``is_named`` where -o named the file."""
 
-    help = "Nothing else was to be done. Name another file with -o, or leave -o out to have it printed."
+    def __init__(self, failed: StoreError, *, is_named: bool) -> None:
+        super().__init__(str(failed))
+        instead = "another file with -o, or leave -o out to have it printed" if is_named else "a file elsewhere with -o"
+        self.help = f"Nothing else was to be done. Name {instead}."
 
 
 class NotOursError(StoreError):

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.core.errors import HarnessError
+from harness.core.errors import HarnessError, NotBegunError
+from harness.store.files import write_failed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,10 +38,14 @@ class Ledger:
 
         Raises:
             GuardedError: another guard has it.
+            NotBegunError: it cannot be written.
         """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / NAME
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise NotBegunError(write_failed(path, error, safe="no job was touched")) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -7,7 +7,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from harness.core.errors import NoFolderError, NotBegunError, NotWritableError, StoreError
+from harness.core.errors import NoFolderError, NotBegunError, StoreError
 from harness.store.files import write_failed
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def new_folder(runs_dir: Path, *, name: str) -> Path:
                 raise NoFolderError(f"{runs_dir} is a file, and runs are kept in a folder") from None
             number += 1
         except OSError as error:
-            failed = write_failed(run_dir, error, safe="nothing was begun")
-            raise failed if isinstance(failed, NotWritableError) else NotBegunError(failed) from error
+            raise NotBegunError(write_failed(run_dir, error, safe="nothing was begun")) from error
         else:
             return run_dir

@@ -80,7 +80,6 @@ class RunStore(History):
 
         Raises:
             NotBegunError: it cannot be written, and nothing is left of it.
-            NotWritableError: its folder may not be made.
         """
         wall = clock.wall()
         hidden = secrets(_environment(spec))

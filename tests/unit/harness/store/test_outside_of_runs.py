@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.core.errors import NoPlaceError, StoreError
-from harness.store.files import outside_of_runs, write_atomic
+from harness.store.files import outside_of_runs, write_atomic, write_failed
 
 
 def test_a_full_disk_and_a_folder_that_is_none_end_in_the_same_error(tmp_path, monkeypatch):
@@ -63,6 +65,37 @@ def test_a_run_that_cannot_be_begun_is_told_what_fits_its_error(number, advice, 
     assert done.exit_code == 6
     assert os.strerror(number) in done.stderr
     assert advice in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_run_that_is_there_and_cannot_be_written_is_to_be_copied(number):
+    """``bisect --resume RUN`` was told to choose a place with --runs, which that of a run to go on with is not."""
+    failed = write_failed(Path("runs/one/lock"), OSError(number, os.strerror(number)), safe="nothing was changed")
+    assert failed.help.endswith("Copy the run's folder to a place that you may write to, and name the copy.")
+
+
+@pytest.mark.parametrize(
+    ("named", "advice"),
+    [([], "Name a file elsewhere with -o."), (["-o", "x.html"], "or leave -o out to have it printed.")],
+)
+def test_only_who_gave_o_is_told_to_leave_it_out(named, advice, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", _is_full)
+    done = CliRunner().invoke(main, ["report", "--index", str(tmp_path), *named], prog_name="nsa-harness")
+    assert done.exit_code == 6
+    assert " ".join(done.stderr.split()).endswith(advice)
+
+
+def test_a_guard_that_cannot_write_its_folder_says_where_it_could():
+    """It was told that a search goes on with --resume, which a guard has not."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as job:
+        done = CliRunner().invoke(main, ["guard", str(job.pid), "--runs", "/proc/x"], prog_name="nsa-harness")
+        job.kill()
+    assert done.exit_code == 6
+    assert done.stderr.startswith("nsa-harness: cannot write /proc/x/guard.jsonl")
+    assert " with --runs, and say it again." in " ".join(done.stderr.split())
+    assert "--resume" not in done.stderr
+    assert "\n    6    the folder" in CliRunner().invoke(main, ["guard", "--help"], prog_name="nsa-harness").stdout
 
 
 def _is_full(_: int) -> None:
