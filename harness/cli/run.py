@@ -42,8 +42,9 @@ by itself is never called a hang.
 Its standard input is empty. A program that reads some is given it in the
 command: -- sh -c 'python train.py < answers.txt'
 \b
-Ctrl-C while it is silent means that it is stuck now: it is looked into once,
-for some five seconds, and then ended; a second Ctrl-C ends it at once.
+Ctrl-C while it is silent means that it is stuck now: silent for 3 s, and for
+1.5 times its longest silence before, it is looked into once, for some five
+seconds, and then ended. Before that, and a second time, it ends it at once.
 \b
 Exit codes:
   0    it passed, every time

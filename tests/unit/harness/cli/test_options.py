@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import COMMANDS, main
+from harness.reading.pace import SUSPICIOUS_S, UNUSUAL
 
 
 def run(*argv: str, **options):
@@ -124,6 +125,11 @@ def test_every_help_fits_80_columns_and_has_exit_codes_and_examples_that_are_tru
     known = re.findall(r"--[a-z][a-z-]*", text.partition("Options:")[2].partition("Examples:")[0])
     assert mine
     assert {option for line in mine for option in re.findall(r"(?<=\s)--[a-z-]+", line)} <= set(known)
+
+
+def test_the_help_of_run_names_the_silence_from_which_ctrl_c_looks_into_it():
+    text = " ".join(run("run", "--help").output.partition("Ctrl-C while")[2].split())
+    assert f"silent for {SUSPICIOUS_S:g} s, and for {UNUSUAL:g} times its longest silence before" in text
 
 
 def test_the_first_help_fits_80_columns_and_names_every_command():
