@@ -21,7 +21,7 @@ from harness.report.sections.controls import differences
 from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together
-from harness.report.words import program_of
+from harness.report.words import lasted, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -445,5 +445,5 @@ def _runs(before: Run, after: Run) -> str:
     rows: list[tuple[object, ...]] = []
     for name, run in (("before", before), ("after", after)):
         begun = md(run.started_at[:16].replace("T", " "))
-        rows.append((name, code(run.id), begun, len(run.records), seconds(run.seconds), md(run.ended)))
+        rows.append((name, code(run.id), begun, len(run.records), lasted(run), md(run.ended)))
     return table(("", "run", "begun", "trials", "took", "ended"), rows, right=(3, 4))

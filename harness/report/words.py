@@ -11,6 +11,7 @@ from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
 from harness.report.tried import kind_counts, place_on, verdicts
+from harness.store.shelf import NOT_FINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import AxisFit, LostShard
     from harness.core.cause import CellCount
     from harness.core.point import Value
-    from harness.core.record import TrialRecord
+    from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
     from harness.report.tried import Cell, Group
@@ -397,10 +398,17 @@ def not_run(shard: LostShard) -> str:
     return f"{count(len(shard.cells), 'cell')} of {shard.name} {'was' if len(shard.cells) == 1 else 'were'} not run"
 
 
+def lasted(run: Run) -> str:
+    """``72 s``; of a run without an end, which was killed or goes on, only what its journal knows."""
+    if run.ended == NOT_FINISHED:
+        return f"at least {seconds(run.seconds)} (its journal ends there)"
+    return seconds(run.seconds)
+
+
 def tally(findings: Findings) -> str:
     """``19 trials in 72 s: 17 PASS, 2 HANG``, and how many were taken over from earlier runs."""
     run = findings.run
-    text = f"{count(len(run.own), 'trial')} in {seconds(run.seconds)}{_split(findings, run.own)}"
+    text = f"{count(len(run.own), 'trial')} in {lasted(run)}{_split(findings, run.own)}"
     if not run.reused:
         return text
     split = _split(findings, run.reused) if findings.is_line else ""

@@ -12,8 +12,8 @@ from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.facts import steps_of
 from harness.report.summary import steps_of as next_of
-from harness.report.text import bullets, code, command, count, details, fence, listed, md, ranges, seconds
-from harness.report.words import certificate, not_searched
+from harness.report.text import bullets, code, command, count, details, fence, listed, md, ranges
+from harness.report.words import certificate, lasted, not_searched
 
 if TYPE_CHECKING:
     from harness.report.findings import Findings
@@ -116,7 +116,7 @@ def gaps_of_cells(findings: Findings) -> list[str]:
     """What a run over cells cannot say, a sentence each."""
     run = findings.run
     if findings.is_watched:
-        return [f"It was watched for {seconds(run.seconds)}: what it did before and does since is not known."]
+        return [f"It was watched for {lasted(run)}: what it did before and does since is not known."]
     gaps: list[str] = []
     if not findings.is_single:
         gaps.append(_coverage(findings, cells=len(findings.by_cell)))

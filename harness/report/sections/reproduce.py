@@ -11,8 +11,8 @@ from harness.core.command_line import at_commit, composed
 from harness.core.ports import Block
 from harness.report import own_command
 from harness.report.next_steps import give_input, go_on, reproduce
-from harness.report.text import code, command, details, fence, md, seconds, shell_lines
-from harness.report.words import at, of
+from harness.report.text import code, command, details, fence, md, shell_lines
+from harness.report.words import at, lasted, of
 from harness.store import layout
 from harness.store.redact import redact_text
 
@@ -89,8 +89,8 @@ def expect(findings: Findings) -> str:
     """How long it took here, and how often the failure showed."""
     run = findings.run
     if findings.is_watched:
-        return f"It was watched for {seconds(run.seconds)} here."
-    text = f"It took {seconds(run.seconds)} here, with seed {run.spec.seed}."
+        return f"It was watched for {lasted(run)} here."
+    text = f"It took {lasted(run)} here, with seed {run.spec.seed}."
     group = findings.failing if findings.is_line else None
     if group is not None:
         here = findings.at_value(group.value)

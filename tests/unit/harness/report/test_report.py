@@ -44,6 +44,7 @@ from harness.report.write import form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
 from harness.store.evidence import read_evidence
+from harness.store.shelf import NOT_FINISHED
 
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")
 
@@ -346,6 +347,17 @@ def test_the_waiting_function_is_the_innermost_of_ours(make_run):
     worker = ThreadStack(tid=2, name="pt_autograd_0", frames=(frame("hook", "/x/model.py"),))
     sample = StackSample(id="s", source="py-spy", native=True, t_s=1, rank=0, pid=1, threads=(engine, worker))
     assert deciding_thread(sample) is worker
+
+
+@pytest.mark.parametrize(
+    ("ended", "took"), [(NOT_FINISHED, "at least 0.066 s (its journal ends there)"), ("answered", "0.066 s")]
+)
+def test_of_a_run_that_was_killed_only_what_its_journal_knows_of_its_time_is_told(make_run, ended, took):
+    """A run that was killed after 2.5 s had taken 0.066 s."""
+    run, run_dir = make_run("threshold")
+    page = markdown.render(build(dataclasses.replace(run, ended=ended, seconds=0.066), run_dir))
+    assert f" trials in {took}: " in page
+    assert f"It took {took} here" in page
 
 
 def test_more_time_is_proposed_from_what_was_predicted(make_run):
