@@ -29,7 +29,7 @@ from harness.store.run_store import read_evidence
 from harness.worker.world import world_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from harness.core.ports import Clock
     from harness.core.record import Run, TrialRecord
@@ -54,8 +54,18 @@ class ScriptTrials:
     sentence: str
 
 
-def reproduce(run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], clock: Clock) -> ScriptTrials:
+def reproduce(
+    run: Run,
+    run_dir: Path,
+    *,
+    python: str,
+    env: Mapping[str, str],
+    clock: Clock,
+    note: Callable[[str], None] = lambda _: None,
+) -> ScriptTrials:
     """Write ``repro.py`` for the trial that the report is about, run it TRIES times, and keep how that went.
+
+    ``note`` is told as the first try begins.
 
     Raises:
         SpecError: no trial failed, or the failing one was not a run of our own trainer, or nothing that we started.
@@ -77,6 +87,7 @@ def reproduce(run: Run, run_dir: Path, *, python: str, env: Mapping[str, str], c
     ranks = ("-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}") if world > 1 else ()
     argv = (python, "-P", *ranks, str(path.absolute()))
     ended: list[str] = []
+    note("trying the failure twice without the harness ..")
     for number in range(1, TRIES + 1):
         output, code = _run(argv, env=env, limit_s=limit_s + 60, clock=clock, log=run_dir / f"repro-{number}.txt")
         ended.append(symptom.judge(output, code))

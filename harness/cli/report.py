@@ -378,15 +378,21 @@ def _hidden(added: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _reproduce(directory: Path) -> None:
+    from functools import partial
+
     from harness.clock import WallClock
     from harness.reproduce import reproduce
     from harness.settings import Settings
     from harness.store.run_store import read_run
 
-    click.echo("trying the failure twice without the harness ..", err=True)
     settings = Settings.read()
     tried = reproduce(
-        read_run(directory), directory, python=settings.python, env=dict(settings.child_env), clock=WallClock()
+        read_run(directory),
+        directory,
+        python=settings.python,
+        env=dict(settings.child_env),
+        clock=WallClock(),
+        note=partial(click.echo, err=True),
     )
     click.echo(f"{tried.sentence}", err=True)
 

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from harness.cli.main import main
 from harness.clock import WallClock
 from harness.core.campaign import CampaignAnswer, ForeignJob
 from harness.core.errors import SpecError
@@ -58,7 +60,9 @@ def test_a_script_is_python_whatever_the_trial_was(make_run):
 def test_it_is_tried_before_it_is_told_of_and_a_script_that_does_not_fail_says_so(make_run, monkeypatch):
     run, run_dir = make_run("threshold")
     monkeypatch.setattr("harness.reproduce.SCRIPT", "print('{verdict}')")
-    tried = reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
+    notes: list[str] = []
+    tried = reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock(), note=notes.append)
+    assert notes == ["trying the failure twice without the harness .."]
     assert (tried.shown, tried.tries) == (0, 2)
     assert tried.ended == ("no: it ran to its end",) * 2
     assert tried.sentence.startswith("reproduced 0/2 outside the harness")
@@ -96,6 +100,9 @@ def test_of_a_job_that_was_only_watched_it_is_said_why_it_cannot_be_reproduced(m
     with pytest.raises(SpecError, match=r"only watched what somebody else had started.*: python train\.py"):
         reproduce(run, run_dir, python=sys.executable, env={}, clock=WallClock())
     assert not Path(run_dir / "repro.py").exists()
+    done = CliRunner().invoke(main, ["report", str(run_dir), "--repro"], prog_name="nsa-harness")
+    assert "only watched" in done.stderr
+    assert "trying" not in done.stderr, "nothing was tried"
 
 
 @pytest.mark.parametrize("watched", [True, False])
