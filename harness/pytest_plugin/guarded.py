@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -20,7 +21,17 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from harness.pytest_plugin import keeper
-from harness.pytest_plugin.place import EXIT, SIGNAL, RunningTest, StateFile, python, read_notice, ticks_now
+from harness.pytest_plugin.place import (
+    BEGUN,
+    EXIT,
+    SIGNAL,
+    WENT_ON,
+    RunningTest,
+    StateFile,
+    python,
+    read_notice,
+    ticks_now,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -333,9 +344,17 @@ def summarise(folder: Path, terminalreporter: pytest.TerminalReporter) -> None:
         with suppress(OSError):
             lines += path.read_text().splitlines()
     if lines:
+        over = _ended(terminalreporter)
         terminalreporter.section("hang guard: looked at, and left to go on")
         for line in dict.fromkeys(lines):
-            terminalreporter.line(line)
+            is_over = line.endswith(BEGUN) and line.startswith(over)
+            terminalreporter.line(line.replace(BEGUN, WENT_ON) if is_over else line)
+
+
+def _ended(terminalreporter: pytest.TerminalReporter) -> tuple[str, ...]:
+    """How the lines begin of every part of a test that came to its end, whatever that was."""
+    reports = chain.from_iterable(terminalreporter.stats.values())
+    return tuple(f"{one.nodeid} ({one.when}): " for one in reports if isinstance(one, pytest.TestReport))
 
 
 def _threads() -> frozenset[int]:

@@ -23,6 +23,9 @@ EXIT = "exit"
 SIGNAL = OF_A_HUNG_TEST
 """By it the waiter asks the process to fail the test that runs. Sent only when a test hangs."""
 
+BEGUN = "it was looked at from then on, and the session ended before the answer"
+WENT_ON = "it was looked at from then on, and was over before the answer"
+
 RECORD_BYTES = 4096
 """One page: a line in it is written and read as a whole."""
 

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 from harness.clock import WallClock
 from harness.launch import procs
 from harness.pytest_plugin.place import (
+    BEGUN,
     EXIT,
     SIGNAL,
+    WENT_ON,
     HangNotice,
     RunningTest,
     StateFile,
@@ -56,9 +58,6 @@ LATE_S = 10.0
 
 KILL_ROUNDS = 50
 """How often what is below a process is looked for again: the table changes while it is read."""
-
-BEGUN = "it was looked at from then on, and the session ended before the answer"
-WENT_ON = "it was looked at from then on, and went on before the answer"
 
 
 class Waiter:

@@ -428,6 +428,7 @@ def test_the_last_test_of_a_session_is_mentioned_too_though_its_look_was_not_ove
     assert session.code == 0, session.out
     said = session.out.partition("looked at, and left to go on")[2]
     assert "test_it.py::test_last (call): after " in said, session.out
+    assert "the session ended before" not in said, "the test had passed before"
 
 
 def mentioned(session):

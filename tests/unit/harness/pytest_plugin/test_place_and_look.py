@@ -18,9 +18,9 @@ from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.controller import Controller
-from harness.pytest_plugin.guarded import GuardedTests, limits, seconds
+from harness.pytest_plugin.guarded import GuardedTests, limits, seconds, summarise
 from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test, reported
-from harness.pytest_plugin.place import HangNotice, RunningTest, StateFile, captured, read_notice, tell
+from harness.pytest_plugin.place import BEGUN, WENT_ON, HangNotice, RunningTest, StateFile, captured, read_notice, tell
 
 ROOT = Path(__file__).parents[4]
 
@@ -281,3 +281,28 @@ def test_a_hang_whose_report_cannot_be_written_there_is_told_with_one_elsewhere(
     assert Path(report).is_relative_to(tmp_path)
     assert why == f"not in {tmp_path / 'full'}: cannot write full: no space)"
     assert reported(refuse) == "none could be written: cannot write it: no space"
+
+
+class Terminal:
+    """What the summary needs of pytest's terminal: the reports by outcome, and a place for lines."""
+
+    def __init__(self, *reports: pytest.TestReport) -> None:
+        self.stats, self.lines = {"passed": list(reports)}, list[str]()
+
+    def section(self, title: str) -> None:
+        """Nobody asks for it here."""
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_of_a_test_that_came_to_its_end_it_is_not_said_that_the_session_ended_first(tmp_path):
+    """The session ended soon after it: nobody was left to write down that the test had been over before."""
+    lines = [f"test_a.py::test_{name} (call): after 5 s: {BEGUN}" for name in ("sleep", "interrupted")]
+    (tmp_path / "main.looks").write_text("".join(f"{line}\n" for line in lines))
+    passed = pytest.TestReport(
+        nodeid="test_a.py::test_sleep", location=("", 0, ""), keywords={}, outcome="passed", longrepr=None, when="call"
+    )
+    terminal = Terminal(passed)
+    summarise(tmp_path, terminal)
+    assert terminal.lines == [lines[0].replace(BEGUN, WENT_ON), lines[1]]
