@@ -635,8 +635,9 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
 
 
 def _by_alarms(last: ProcessState) -> Iterable[Chance]:
-    for name in sorted((ALARMS - COUNT_CPU).intersection(last.handles)):
-        yield Chance(how=f"a timer of its own may send it a signal ({name})", ender=Ender.TIMER)
+    names = sorted((ALARMS - COUNT_CPU).intersection(last.handles))
+    if names:
+        yield Chance(how=f"a timer of its own may send it a signal ({', '.join(names)})", ender=Ender.TIMER)
 
 
 def _moves(moved: Motion, rest: ThreadState | None) -> Iterable[Chance]:

@@ -10,7 +10,7 @@ import pytest
 from harness.classify.rules.stalled import _may_wake
 from harness.core.evidence import Evidence, Frame, LoopSample, ProcessState, StackSample, ThreadStack, ThreadState
 from harness.reading.standing import Chance, alive, culprit, standing, standings
-from harness.reading.waits import RESTART
+from harness.reading.waits import RESTART, Ender
 
 SITE = "/venv/lib/python3.11/site-packages"
 LIB = "/usr/lib/python3.11"
@@ -150,6 +150,12 @@ def test_a_python_program_may_take_a_hang_up_for_a_message():
     sample = StackSample(id="stack-0", source="py-spy", native=False, t_s=1.0, rank=0, pid=PARENT, threads=(thread,))
     one = standing(rows, [sample], job_pids=frozenset({PARENT}))
     assert PARENT in alive({PARENT: one})
+
+
+def test_several_timers_of_one_process_are_one_chance():
+    one = standing(looks(PARENT, LOCK, handles=("SIGALRM", "alarm")), (), job_pids=frozenset({PARENT}))
+    timers = [chance.how for chance in one.chances if chance.ender is Ender.TIMER]
+    assert timers == ["a timer of its own may send it a signal (SIGALRM, alarm)"]
 
 
 @pytest.mark.parametrize(
