@@ -1501,8 +1501,16 @@ def test_of_a_process_with_one_thread_nothing_is_said_of_others_that_sleep():
     both = looping(f"while not self.done:\n    pass\n{STOP}", STAYS)
     alone = tuple(replace(look, threads=look.threads[:1]) for look in both.evidence.processes)
     one = replace(both, evidence=replace(both.evidence, processes=alone))
-    assert "and all others sleep" in classify(both).because
+    assert "and all other threads sleep" in classify(both).because
     assert "there is no other thread" in classify(one).because
+
+
+def test_of_a_loop_whose_variables_stay_it_is_not_said_that_nothing_in_it_can_change_them():
+    """Its own body may: that it has not, and that it calls nothing, is all that was seen."""
+    said = classify(looping("while n < 10:\n    n = n * 5 % 97", STAYS)).because
+    assert "its variables are the same in 3 of 3 samples" in said
+    assert "it calls nothing that may be at work" in said
+    assert "can change" not in said
 
 
 @pytest.mark.parametrize("moves", [{"rss_per_s": 9_000_000}, {"faults_per_s": 900.0}, {"io_per_s": 4096}])

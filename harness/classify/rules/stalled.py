@@ -86,13 +86,13 @@ LOOKED_S = 120.0
 LOADER_FILE = "/torch/utils/data/dataloader.py"
 
 WHOSE = {
-    "locals": "nothing in it can change what it waits for",
-    "python": "only another thread that runs Python could change what it waits for, and none can run",
-    "threads": "only another thread could change what it waits for, and all others sleep",
+    "locals": "it calls nothing that may be at work",
+    "python": "it calls nothing that may be at work, and no other thread that runs Python can run",
+    "threads": "it calls nothing that may be at work, and all other threads sleep",
 }
-"""Why a loop of which nothing changes never ends, by what it needs (``LoopSample.needs``)."""
+"""What is known of a loop of which nothing changes, by what it needs (``LoopSample.needs``)."""
 
-ALONE = "nothing in it can change what it waits for, and there is no other thread"
+ALONE = "it calls nothing that may be at work, and there is no other thread"
 """The same of a process with one thread."""
 
 NEVER_ENDS = frozenset({Ender.TIMER})
