@@ -15,7 +15,7 @@ from harness.reading.desync import of_this_silence
 from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
-from harness.reading.pace import INSTEAD_OF_TIME, deciding_total_s
+from harness.reading.pace import deciding_total_s, instead_of_time
 from harness.reading.ranks import no_limit_decides
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def _instead_of_time(case: Case) -> str:
     why = ""
     if case.outcome.stopped_by in (StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL):
         why = no_limit_decides(case.evidence, predicted=case.trial.prediction is not None)
-    return f"no limit does, as {why}: {INSTEAD_OF_TIME}" if why else ""
+    return f"no limit does, as {why}: {instead_of_time(has_marks=bool(case.evidence.heartbeats))}" if why else ""
 
 
 def _more_time(case: Case) -> str:

@@ -49,12 +49,6 @@ WATCHED = 4.0
 TEN_TIMES = 10.0
 """What is undecided is given so many times the limit that ended it: what is only slow goes on then, a hang does not."""
 
-INSTEAD_OF_TIME = (
-    "look at what it does there and how long that is meant to take, or name what it prints or writes as it gets on "
-    "(--progress, --progress-file)"
-)
-"""What to do where no limit tells a hang from what only takes long."""
-
 ONLOOKERS_S = 45.0
 """Silence before a hang is told beside threads that by their source merely look on: what their calls come to, a filter
 of a logger for instance, may be defined in another file of the program, and by then they have woken many times and let
@@ -127,6 +121,14 @@ def deciding_total_s(budget: Budget, *, ran_s: float) -> float | None:
     if watch_s is None or ran_s + watch_s <= TEN_TIMES * budget.total.seconds:
         return None
     return math.ceil(ran_s + watch_s)
+
+
+def instead_of_time(*, has_marks: bool) -> str:
+    """What to do where no limit tells a hang from what only takes long; one that makes marks need name none."""
+    look = "look at what it does there and how long that is meant to take"
+    return (
+        look if has_marks else f"{look}, or name what it prints or writes as it gets on (--progress, --progress-file)"
+    )
 
 
 def awaits_a_step(budget: Budget, *, begun: bool) -> bool:

@@ -18,7 +18,7 @@ from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
-from harness.reading.pace import INSTEAD_OF_TIME, TEN_TIMES, deciding_total_s
+from harness.reading.pace import TEN_TIMES, deciding_total_s, instead_of_time
 from harness.reading.ranks import no_limit_decides
 from harness.report.asked import instead_of_slow
 from harness.report.expected import expected
@@ -471,8 +471,9 @@ def more_time(run: Run, record: TrialRecord, evidence: Evidence | None) -> NextS
     if not (is_open or is_cut_short) or reason is None or reason not in limits or run.invocation is None:
         return None
     why = no_limit_decides(evidence, predicted=record.trial.prediction is not None) if evidence else ""
-    if why:
-        return NextStep(text=f"No limit decides it, as {why}. {INSTEAD_OF_TIME[0].upper()}{INSTEAD_OF_TIME[1:]}.")
+    if evidence and why:
+        then = instead_of_time(has_marks=bool(evidence.heartbeats))
+        return NextStep(text=f"No limit decides it, as {why}. {then[0].upper()}{then[1:]}.")
     option, name, limit = limits[reason]
     enough_s, amount = TEN_TIMES * limit.seconds, f"ten times the {name} limit of {limit.seconds:g} s"
     total_s = deciding_total_s(budget, ran_s=record.outcome.duration_s) if reason is StopReason.TOTAL else None

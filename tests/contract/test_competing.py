@@ -225,7 +225,8 @@ def test_more_time_is_no_experiment_where_no_limit_decides(case, why):
     case = replace(case, outcome=replace(case.outcome, stopped_by=StopReason.TOTAL))
     for test in (SLOW.test_of(case), longer_with_native_frames(case)):
         assert test.startswith(why or "run it again with")
-        assert ("--progress" in test) is bool(why)
+        assert ("look at what it does there" in test) is bool(why)
+        assert ("--progress" in test) is (bool(why) and not case.evidence.heartbeats)
 
 
 def test_no_rank_is_missing_where_the_stack_of_every_rank_was_seen():
