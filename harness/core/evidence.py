@@ -59,8 +59,14 @@ class Frame:
         return f"{self.function} ({self.file}:{self.line})" if self.line else f"{self.function} ({self.file})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreadStack:
+class _Remembers:
+    """A record of slots with a place for what its cached properties have once worked out."""
+
+    __slots__ = ("__dict__",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStack(_Remembers):
     """The stack of one thread; ``frames[0]`` is the innermost."""
 
     tid: int
@@ -219,8 +225,8 @@ class ThreadState:
         return self.voluntary_switches + self.involuntary_switches
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessState:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState(_Remembers):
     """One process of the trial as /proc shows it at one moment; ``rank`` is the rank that it is or works for.
 
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
