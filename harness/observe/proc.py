@@ -296,7 +296,7 @@ class Proc(Files):
             return None
         status = self.fields(f"{at}/status")
         wchan = (self.text(f"{at}/wchan") or "").strip()
-        call = blocked_call(self.text(f"{at}/syscall") or "")
+        call = blocked_call(self.text(f"{at}/syscall") or "", wchan=wchan)
         asleep = stat[0] in "SD"
         end = End(call.name if call is not None and asleep else "")
         timed = call.timed if call is not None else None

@@ -61,13 +61,23 @@ class Call:
         return self.arguments[index] / 1000 if index is not None and self.timed else None
 
 
-def blocked_call(line: str, *, machine: str | None = None) -> Call | None:
-    """The call in the kernel's ``line``; None for a thread that runs, a hidden line, or an unknown machine."""
+_REPEATS = {"poll_schedule_timeout": "poll", "do_sys_poll": "poll", "nanosleep": "nanosleep", "futex": "futex"}
+"""By a part of the kernel function that a thread waits in: which call it is that the kernel goes on with."""
+
+
+def blocked_call(line: str, *, wchan: str = "", machine: str | None = None) -> Call | None:
+    """The call in the kernel's ``line``; None for a thread that runs, a hidden line, or an unknown machine.
+
+    Of a call that was interrupted, by a stop for example, the kernel changes the number when it goes on with it, and
+    leaves the arguments in their registers; ``wchan``, the kernel function that the thread waits in, tells which it is.
+    """
     names = _NAMES.get(machine or platform.machine())
     fields = line.split()
     if names is None or len(fields) < 7 or not fields[0].isdecimal():
         return None
     name = names.get(int(fields[0]), f"call {fields[0]}")
+    if name == "restart":
+        name = next((call for function, call in _REPEATS.items() if function in wchan), name)
     arguments = tuple(int(field, 16) for field in fields[1:7])
     return Call(name, arguments, _timed(name, arguments), int(fields[7], 16) if len(fields) > 7 else 0)
 
@@ -79,4 +89,4 @@ def _timed(name: str, arguments: tuple[int, ...]) -> bool | None:
         return arguments[_LIMIT_BEHIND_POINTER[name]] != 0
     if name in _LIMIT_IN_MILLISECONDS:
         return arguments[_LIMIT_IN_MILLISECONDS[name]] & 0x80000000 == 0
-    return None if name == "restart" else False  # an interrupted call that the kernel repeats: no longer told which
+    return None if name == "restart" else False  # goes on with a call of which the kernel does not tell which it is

@@ -7,6 +7,7 @@ import mmap
 import multiprocessing.connection
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -284,6 +285,33 @@ def test_the_library_whose_code_sleeps_is_read_from_the_stack(sleep, library):
         child.kill()
     assert len(found) == 1
     assert found.pop().startswith(library)
+
+
+def test_a_poll_that_was_stopped_and_goes_on_still_shows_what_it_waits_for():
+    code = "import os, select; r, w = os.pipe(); p = select.poll(); p.register(r, 1); print(flush=True); p.poll()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+
+        def look():
+            return Proc().look(child.pid, id="look", t_s=0.0, ends=Ends({child.pid: ME})).threads[0]
+
+        def until(comes):
+            for _ in range(500):
+                if comes(thread := look()):
+                    break
+                time.sleep(0.01)
+            return thread
+
+        try:
+            before = until(lambda thread: thread.call == "poll")
+            os.kill(child.pid, signal.SIGSTOP)
+            until(lambda thread: thread.state == "T")
+            os.kill(child.pid, signal.SIGCONT)
+            until(lambda thread: thread.state == "S")
+            after = until(lambda thread: "poll" in thread.wchan)
+        finally:
+            child.kill()
+    assert (after.call, after.on, after.holders, after.timed) == ("poll", before.on, (child.pid,), False)
 
 
 @pytest.mark.parametrize(

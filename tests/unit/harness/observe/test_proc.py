@@ -298,6 +298,21 @@ def test_time_limit_of_a_system_call_is_read_from_its_arguments(line, timed):
     assert getattr(blocked_call(line, machine="x86_64"), "timed", None) is timed
 
 
+@pytest.mark.parametrize(
+    ("line", "wchan", "name", "timed"),
+    [
+        ("219 0x7f 0x1 0xffffffff 0x0 0x0 0x0 0x7fff 0x7f35", "poll_schedule_timeout.constprop.0", "poll", False),
+        ("219 0x7f 0x1 0x1388 0x0 0x0 0x0 0x7fff 0x7f35", "do_sys_poll", "poll", True),
+        ("219 0x1 0x1 0x7f 0x0 0x0 0x0 0x7fff 0x7f35", "hrtimer_nanosleep", "nanosleep", True),
+        ("219 0x56 0x189 0x0 0x7f 0x0 0x0 0x7fff 0x7f35", "futex_do_wait", "futex", True),
+        ("219 0x56 0x189 0x0 0x7f 0x0 0x0 0x7fff 0x7f35", "do_syscall_64", "restart", None),
+    ],
+)
+def test_a_call_that_is_gone_on_with_keeps_its_arguments(line, wchan, name, timed):
+    call = blocked_call(line, wchan=wchan, machine="x86_64")
+    assert (call.name, call.timed) == (name, timed)
+
+
 def test_time_limit_on_arm_and_on_an_unknown_machine():
     futex = "98 0x56 0x189 0x0 {} 0x0 0xffffffff 0x7fff 0x7f35"
     assert blocked_call(futex.format("0x0"), machine="aarch64").timed is False
