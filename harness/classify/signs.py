@@ -12,7 +12,7 @@ from harness.core.dotted import leaves
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.reading.desync import of_this_silence
-from harness.reading.frames import different_stacks, is_own, spell, traceback_frames
+from harness.reading.frames import different_stacks, is_own, python_frames, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
 from harness.reading.pace import deciding_total_s, instead_of_time
@@ -30,12 +30,11 @@ _LONGEST_ERROR = 160
 HALF_A_CORE = 0.5
 """CPU seconds per second that are more than any polling."""
 
-_ENDED = re.compile(
-    r"^(?:Exception in (thread [^\n]+)|Process ([^\n]+)):\n"
-    r"(Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+)(?!KeyboardInterrupt)(\w[^\n]*)",
-    re.MULTILINE,
-)
+_TRACEBACK = r"(Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+)(?!KeyboardInterrupt)(\w[^\n]*)"
+_ENDED = re.compile(r"^(?:Exception in (thread [^\n]+)|Process ([^\n]+)):\n" + _TRACEBACK, re.MULTILINE)
 """What Python prints of a thread that an exception ends, and multiprocessing of a process."""
+
+_PRINTED = re.compile(rf"^()(){_TRACEBACK}", re.MULTILINE)
 
 JUST_S = 3.0
 """So long after a stop a failure may come of it: two seconds, and one for what taking the stacks lasts beside it."""
@@ -290,15 +289,32 @@ def _ended_s(case: Case, rank: int) -> float:
 
 
 def ended_by_exception(case: Case) -> str:
-    """A thread or child of the program ended by an exception, by what it printed before we ended it."""
+    """A thread or child of the program ended by an exception, by what it printed before we ended it.
+
+    So did its main thread, if one that trains is at its exit, in no function of the program any more: it joins what it
+    started. Elsewhere a traceback alone may be of an exception that was dealt with.
+    """
     for log in case.evidence.logs:
-        if match := _ENDED.search(log.before_end):
+        match = _ENDED.search(log.before_end)
+        if match is None and _is_at_its_exit(case):
+            match = next(reversed([*_PRINTED.finditer(log.before_end)]), None)
+        if match is not None:
             thread, process, traceback, error = match.groups()
             own = next(filter(is_own, reversed(traceback_frames(traceback))), None)
             where = f" in {spell(own)}" if own is not None else ""
             short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
-            return f"before that {thread or f'process {process}'} had ended by an exception{where}: {short}"
+            who = thread or (f"process {process}" if process else "its main thread, which is at its exit,")
+            return f"before that {who} had ended by an exception{where}: {short}"
     return ""
+
+
+def _is_at_its_exit(case: Case) -> bool:
+    """Whether the main thread of one that trains runs Python, and nothing of the program's."""
+    for one in job_of_case(case).stand.values():
+        frames = python_frames(one.thread) if one.thread is not None else ()
+        if one.rank >= 0 and frames and not any(map(is_own, frames)):
+            return True
+    return False
 
 
 # -- what would decide

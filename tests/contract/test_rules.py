@@ -1142,6 +1142,25 @@ def test_an_undecided_trial_says_which_thread_an_exception_had_ended():
     assert "log-stderr" in verdict.cites
 
 
+@pytest.mark.parametrize(("at_its_exit", "named"), [(True, True), (False, False)])
+def test_a_main_thread_that_an_exception_ended_may_wait_at_its_exit_for_what_it_started(at_its_exit, named):
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/train.py", line 7, in step\n    raise MemoryError\nMemoryError: 4 TiB\n'
+    )
+    seen = in_a_child({**BUSY}, 9 * LONG)
+    stacks_: list[StackSample] = []
+    for sample in seen.evidence.stacks:
+        joins = python("_exit_function", "/usr/lib/python3.11/multiprocessing/util.py", 360)
+        threads = tuple(replace(thread, frames=(joins,)) for thread in sample.threads)
+        stacks_.append(replace(sample, threads=threads) if at_its_exit else sample)
+    shown = replace(seen.evidence, logs=log(text), stacks=tuple(stacks_))
+    sentence = (
+        "its main thread, which is at its exit, had ended by an exception in step (home/me/train.py:7): MemoryError"
+    )
+    assert (sentence in classify(replace(seen, evidence=shown)).because) is named
+
+
 def test_a_wait_for_a_child_that_nobody_looked_at_is_not_a_hang():
     unseen = {"wchan": "do_wait", "call": "wait4", "children": 1}
     assert not is_hang(under_run(unseen, LONG))
