@@ -12,7 +12,7 @@ from harness.core.dotted import leaves
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.reading.desync import of_this_silence
-from harness.reading.frames import different_stacks, is_own, python_frames, spell, traceback_frames
+from harness.reading.frames import bare, different_stacks, is_own, python_frames, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
 from harness.reading.pace import deciding_total_s, instead_of_time
@@ -309,10 +309,13 @@ def ended_by_exception(case: Case) -> str:
 
 
 def _is_at_its_exit(case: Case) -> bool:
-    """Whether the main thread of one that trains runs Python, and nothing of the program's."""
+    """Whether the main thread of one that trains runs Python, and nothing of the program's: no module is run any more.
+
+    A program may be a package as a whole (``python -m package``): then there is a module below all that it runs.
+    """
     for one in job_of_case(case).stand.values():
         frames = python_frames(one.thread) if one.thread is not None else ()
-        if one.rank >= 0 and frames and not any(map(is_own, frames)):
+        if one.rank >= 0 and frames and not any(is_own(frame) or bare(frame) == "<module>" for frame in frames):
             return True
     return False
 

@@ -291,7 +291,7 @@ def late_ranks(divergence: Divergence) -> tuple[int, ...]:
 def _gives_up_soon(thread: ThreadState, *, seconds: float) -> tuple[Chance, ...]:
     """That a wait ends by its own limit, if that is short: seen, or hidden since before the first look at the wait.
 
-    Whoever is stopped as it begins to wait goes on with a call of which the kernel tells nothing. ``seconds`` are how
+    Whoever is stopped as it begins to wait goes on with a call of which some kernels tell nothing. ``seconds`` are how
     long it was looked at.
     """
     if thread.call == RESTART:

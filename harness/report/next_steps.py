@@ -486,10 +486,8 @@ def more_time(run: Run, record: TrialRecord, evidence: Evidence | None) -> NextS
 def _undecided(findings: Findings) -> NextStep | None:
     unresolved = findings.ended_in({Kind.UNRESOLVED})
     if findings.is_single and unresolved:
-        evidence = None
-        with suppress(StoreError):
-            evidence = findings.evidence_of(unresolved[0].record)
-        if (longer := more_time(findings.run, unresolved[0].record, evidence)) is not None:
+        record = unresolved[0].record
+        if (longer := more_time(findings.run, record, _evidence_of(findings, record))) is not None:
             return longer
     cells = findings.results_that_are(CellStatus.INCONCLUSIVE)
     if not cells:

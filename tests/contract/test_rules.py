@@ -1142,8 +1142,20 @@ def test_an_undecided_trial_says_which_thread_an_exception_had_ended():
     assert "log-stderr" in verdict.cites
 
 
-@pytest.mark.parametrize(("at_its_exit", "named"), [(True, True), (False, False)])
-def test_a_main_thread_that_an_exception_ended_may_wait_at_its_exit_for_what_it_started(at_its_exit, named):
+JOINS_AT_EXIT = python("_exit_function", "/usr/lib/python3.11/multiprocessing/util.py", 360)
+OF_A_PACKAGE = python("<module>", "/venv/lib/python3.11/site-packages/evals/__main__.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        ((JOINS_AT_EXIT,), True),
+        ((python("main", "/venv/lib/python3.11/site-packages/evals/cli.py", 9), OF_A_PACKAGE), False),
+        ((), False),
+    ],
+    ids=["at its exit", "in a package that is the program", "in a function of its own"],
+)
+def test_a_main_thread_that_an_exception_ended_may_wait_at_its_exit_for_what_it_started(frames, named):
     text = (
         "Traceback (most recent call last):\n"
         '  File "/home/me/train.py", line 7, in step\n    raise MemoryError\nMemoryError: 4 TiB\n'
@@ -1151,9 +1163,8 @@ def test_a_main_thread_that_an_exception_ended_may_wait_at_its_exit_for_what_it_
     seen = in_a_child({**BUSY}, 9 * LONG)
     stacks_: list[StackSample] = []
     for sample in seen.evidence.stacks:
-        joins = python("_exit_function", "/usr/lib/python3.11/multiprocessing/util.py", 360)
-        threads = tuple(replace(thread, frames=(joins,)) for thread in sample.threads)
-        stacks_.append(replace(sample, threads=threads) if at_its_exit else sample)
+        threads = tuple(replace(thread, frames=frames or thread.frames) for thread in sample.threads)
+        stacks_.append(replace(sample, threads=threads))
     shown = replace(seen.evidence, logs=log(text), stacks=tuple(stacks_))
     sentence = (
         "its main thread, which is at its exit, had ended by an exception in step (home/me/train.py:7): MemoryError"
