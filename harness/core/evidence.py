@@ -152,7 +152,8 @@ class StackSample:
     ``plain_onlookers`` those of them whose file uses nothing that another file of the program may define,
     ``endless_onlookers`` those in a loop that does not end by itself, and ``launchers`` those in one that only the end
     of a process ends; ``actors`` are threads that may do such a thing. Tasks of an event loop that wakes for nothing
-    else stand among onlookers by negative numbers.
+    else stand among onlookers by negative numbers. ``joins`` are pairs of threads of which the first waits, without a
+    limit, for the second to end.
     """
 
     id: EvidenceId
@@ -172,6 +173,7 @@ class StackSample:
     endless_onlookers: tuple[int, ...] = ()
     launchers: tuple[int, ...] = ()
     actors: tuple[int, ...] = ()
+    joins: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,7 +156,7 @@ class Ends:
 
         The C library's own functions lie innermost on the stack; what follows first is the address to return to.
         """
-        data = self._memory(pid, call.stack, _STACK_BYTES) if call.stack else None
+        data = self._files.memory(pid, call.stack, _STACK_BYTES) if call.stack else None
         if data is None:
             return ""
         if pid not in self._code:
@@ -449,29 +449,15 @@ class Ends:
             return [int(line.split()[1]) for line in lines if line.startswith("tfd:")] or None
         if call.name in ("poll", "ppoll"):
             count = min(call.arguments[1], _MOST_DESCRIPTORS)
-            data = self._memory(pid, call.arguments[0], count * _POLLFD.size)
+            data = self._files.memory(pid, call.arguments[0], count * _POLLFD.size)
             return None if data is None else [fd for fd, _, _ in _POLLFD.iter_unpack(data) if fd >= 0]
         descriptors: list[int] = []
         for pointer in call.arguments[1:3]:
-            data = self._memory(pid, pointer, (min(call.arguments[0], 1024) + 7) // 8) if pointer else b""
+            data = self._files.memory(pid, pointer, (min(call.arguments[0], 1024) + 7) // 8) if pointer else b""
             if data is None:
                 return None
             descriptors += bits_of(int.from_bytes(data, "little"))
         return descriptors
-
-    def _memory(self, pid: int, address: int, size: int) -> bytes | None:
-        """What lies in the memory of a process; None where this user may not read it. Nobody is stopped for that."""
-        try:
-            fd = os.open(f"{self._files.root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            data = os.pread(fd, size, address)
-        except (OSError, OverflowError):
-            return None
-        finally:
-            os.close(fd)
-        return data if len(data) == size else None
 
     # -- /proc
 

@@ -369,21 +369,13 @@ def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
         started=int(fields[19]),
         parent=int(fields[1]),
         state=fields[0],
-        inner=_inner(pid, files),
+        inner=files.inner(f"{pid}") or pid,
         command=(files.text(f"{pid}/comm") or "").strip(),
         argv=" ".join(argv),
         python=bool(_PYTHON.match(program)),
         forked=bool(int(fields[6]) & _FORKED),
         env=env,
     )
-
-
-def _inner(pid: int, files: Files) -> int:
-    """The PID that a process has in its own namespace; the one that it has here where nothing tells."""
-    for line in files.lines(f"{pid}/status"):
-        if line.startswith("NSpid:"):
-            return int(line.split()[-1])
-    return pid
 
 
 def ancestors(pid: int) -> frozenset[int]:

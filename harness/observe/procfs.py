@@ -77,6 +77,27 @@ class Files:
         mask = self.fields(f"{at}/status").get(kind, "0")
         return frozenset(bits_of(int(mask, 16), first=1))
 
+    def inner(self, at: str) -> int:
+        """The number of a process, or of a thread of it (``7/task/8``), in its own namespace; 0 of one that is gone."""
+        for line in self.lines(f"{at}/status"):
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+        return 0
+
+    def memory(self, pid: int, address: int, size: int) -> bytes | None:
+        """What lies in the memory of a process; None where this user may not read it. Nobody is stopped for that."""
+        try:
+            fd = os.open(f"{self.root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            data = os.pread(fd, size, address)
+        except (OSError, OverflowError):
+            return None
+        finally:
+            os.close(fd)
+        return data if len(data) == size else None
+
     def fields(self, at: str) -> dict[str, str]:
         """The first word behind each name in a file of lines such as ``VmHWM: 4711 kB``."""
         fields: dict[str, str] = {}

@@ -21,7 +21,7 @@ from harness.reading.loops import endless_by_source, lacks_variables, progress, 
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
-from harness.reading.waits import ALARM, asks_anew
+from harness.reading.waits import ALARM, asks_anew, waits_for_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -247,7 +247,7 @@ class Sampler:
                 sample = _less_plain(of_sample(sample, texts), files)
                 if sample.native:
                     sample = replace(sample, loops=endless_by_source(sample, texts, also=asks_anew))
-                self.stacks.append(self._with_names(sample))
+                self.stacks.append(self._with_what_locals_tell(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
             list(pool.map(partial(self._ask_what_they_await, taken), {sample.rank for sample in self.stacks[taken:]}))
@@ -374,16 +374,24 @@ class Sampler:
         stacks = enumerate(self.stacks)
         return {place: stack for place, stack in stacks if stack.pid == pid and not stack.native}
 
-    def _with_names(self, sample: StackSample) -> StackSample:
-        """Threads keep the names that a sample without native frames has told: Python's own, not the kernel's."""
+    def _with_what_locals_tell(self, sample: StackSample) -> StackSample:
+        """A sample with native frames, with what only one without them tells: the names of threads, and who joins whom.
+
+        The names are Python's own, not the kernel's. Whom a thread joined before it still joins while it stands there.
+        """
         if not sample.native:
             return sample
         names: dict[int, str] = {}
+        joins: dict[int, int] = {}
         for stack in self._plain_stacks_of(sample.pid).values():
             for thread in stack.threads:
                 names[thread.tid] = thread.name
+            joins = dict(stack.joins)
         threads = tuple(replace(thread, name=names.get(thread.tid, thread.name)) for thread in sample.threads)
-        return replace(sample, threads=threads)
+        there = {thread.tid for thread in threads}
+        waiting = {thread.tid for thread in threads if waits_for_a_thread(thread)}
+        still = tuple((tid, whom) for tid, whom in joins.items() if tid in waiting and whom in there)
+        return replace(sample, threads=threads, joins=still)
 
     def _now(self) -> float:
         return self._clock.now() - self._started_s

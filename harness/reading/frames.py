@@ -230,16 +230,28 @@ def thread_of(sample: StackSample, tid: int) -> ThreadStack | None:
 
 
 def deciding_thread(sample: StackSample) -> ThreadStack | None:
-    """The thread that holds the process up: the main one, or the one it waits for in the autograd engine or to exit."""
+    """The thread that holds the process up: the main one, or the one it waits for, in the engine, a join or an exit."""
     main = thread_of(sample, sample.pid) or next((t for t in sample.threads if t.name == "MainThread"), None)
     if main is None:
         return sample.threads[0] if sample.threads else None
     others: list[ThreadStack] = []
+    if joined := _joined(sample, main):
+        return joined
     if _in_engine(main):
         others = _of_the_engine(sample, main)
     elif _exits(main):
         others = [thread for thread in sample.threads if thread is not main and own_frame(thread) is not None]
     return others[0] if len(others) == 1 else main
+
+
+def _joined(sample: StackSample, thread: ThreadStack) -> ThreadStack | None:
+    """The thread at whose end all is that ``thread`` waits for, one after the other; None where it waits for none."""
+    whom = dict(sample.joins)
+    passed, tid = {thread.tid}, thread.tid
+    while (following := whom.get(tid)) is not None and following not in passed:
+        passed.add(following)
+        tid = following
+    return thread_of(sample, tid) if tid != thread.tid else None
 
 
 def _of_the_engine(sample: StackSample, main: ThreadStack) -> list[ThreadStack]:

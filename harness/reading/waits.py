@@ -23,7 +23,7 @@ from harness.reading.frames import bare, is_runtime, is_stdlib, mentions, native
 from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY, OF_A_HUNG_TEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from harness.core.evidence import Frame, LoopSample, ProcessState, StackSample, ThreadStack, ThreadState
 
@@ -429,6 +429,26 @@ def only_sleeps(stack: ThreadStack) -> bool:
 def waits_for_a_thread(stack: ThreadStack) -> bool:
     """Whether a thread waits for the end of another."""
     return any(_is_of_threading(frame, THREAD_ENDS) for frame in python_frames(stack))
+
+
+def joined_threads(
+    threads: Iterable[ThreadStack], values: Mapping[tuple[int, int], Mapping[str, str]]
+) -> tuple[tuple[int, int], ...]:
+    """The threads that wait in ``Thread.join`` without a limit, each with the one that it waits for.
+
+    ``values`` are the locals of each frame, by thread and depth from the innermost: a thread is one object, and lies in
+    one place, to whoever joins it and in the frame that started it.
+    """
+    started: dict[str, int] = {}
+    waiting: list[tuple[int, str]] = []
+    for thread in threads:
+        for depth, frame in enumerate(thread.frames):
+            own = values.get((thread.tid, depth), {})
+            if _is_of_threading(frame, THREAD_STARTS):
+                started[own.get("self", "")] = thread.tid
+            elif _is_of_threading(frame, ("join",)) and own.get("timeout") == "None":
+                waiting.append((thread.tid, own.get("self", "")))
+    return tuple((tid, started[whom]) for tid, whom in waiting if whom in started)
 
 
 def _is_of_threading(frame: Frame, functions: tuple[str, ...]) -> bool:

@@ -45,6 +45,29 @@ rows.get()
 """
 
 
+JOINS = """import threading
+
+lock = threading.Lock()
+
+
+def write(items):
+    with lock:
+        with lock:
+            print(items)
+
+
+def main():
+    idle = threading.Event()
+    threading.Thread(target=idle.wait, daemon=True).start()
+    writer = threading.Thread(target=write, args=([],))
+    writer.start(); writer.join()
+
+
+print("starting", flush=True)
+main()
+"""
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -171,6 +194,15 @@ def test_a_hang_is_told_within_seconds_and_ended_with_its_place(place):
     assert "rank 0" not in page
     again = CliRunner().invoke(main, ["classify", str(folder(place))])
     assert (again.exit_code, again.stdout.split()[-1]) == (0, "same"), again.output
+
+
+def test_of_a_main_thread_that_joins_another_the_line_of_that_other_is_named(place):
+    """What stands still is the thread whose end the main one waits for, and its line is the one to read."""
+    (place / "joins.py").write_text(JOINS)
+    done = run("joins.py")
+
+    assert done.stdout.startswith("HANG (deadlock): write (joins.py:8)"), done.output
+    assert re.search(r"the main thread waits for it to end, in main \(\S*joins.py:16\)", " ".join(done.stdout.split()))
 
 
 def test_of_a_hang_it_is_said_that_a_thread_had_ended_by_an_exception(place):

@@ -52,7 +52,7 @@ from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting
-from harness.reading.frames import own_frame, python_frames, spell, telling_frame
+from harness.reading.frames import own_frame, python_frames, spell, telling_frame, thread_of
 from harness.reading.gpus import Gpus, gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.meeting import meeting_of
@@ -388,7 +388,7 @@ def _waits_for_its_own(one: Standing) -> bool:
 
 def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:
     """The verdict on the process that holds the others up, as one on the whole trial."""
-    chain, because = _chain(job, leader, one.pid), verdict.because
+    chain, because = _chain(job, leader, one.pid), f"{verdict.because}{_joined_by_the_main_thread(one)}"
     for before in reversed(chain[:-1]):
         because += f"; {_waits_for_the_next(before, job)}"
     circle = [before for before in chain[:-1] if before.pid in one.depends_on]
@@ -400,6 +400,15 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
         because += _in_turn(job, one)
     verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
     return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
+
+
+def _joined_by_the_main_thread(one: Standing) -> str:
+    """That the main thread does nothing but wait for the end of the one that decides, and where."""
+    for sample in reversed(one.samples):
+        main = thread_of(sample, one.pid)
+        if main is not None and one.decides != one.pid and one.pid in dict(sample.joins):
+            return f"; the main thread waits for it to end, in {spell(telling_frame(main))}"
+    return ""
 
 
 def _waits_for_the_next(one: Standing, job: Job) -> str:

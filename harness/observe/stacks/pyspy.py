@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import Frame, FrameLocals
 from harness.observe.procfs import Files
+from harness.observe.stacks.addresses import with_numbers
 from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
 from harness.observe.within import within_limit
 from harness.reading.frames import is_own, is_stdlib, package
 from harness.reading.loops import loop_samples
 from harness.reading.own_source import file_of
+from harness.reading.waits import joined_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -60,21 +62,25 @@ class PySpy(Dumper):
         argv = [tool, "dump", "--native" if native else "--nonblocking", "--json", "--pid", str(pid)]
         for _ in range(0 if native else TRIES):
             dump = run_dumper([*argv, "--locals"], pid=pid, proc=self.proc, limit_s=self.limit_s)
-            if dump.failure is None or "local variable" not in dump.failure:
-                return replace(dump, has_locals=dump.failure is None)
-        return run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
+            if dump.failure is None:
+                return replace(dump, text=with_numbers(dump.text, pid), has_locals=True)
+            if "local variable" not in dump.failure:
+                return dump
+        dump = run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
+        return dump if dump.failure is not None else replace(dump, text=with_numbers(dump.text, pid))
 
     def read(self, text: str) -> tuple[ThreadStack, ...]:
         """The threads in its JSON."""
         return parse_pyspy(text)
 
     def beside(self, sample: StackSample, dump: Dump) -> StackSample:
-        """``sample`` with the loops that its frames are in, and with the values of locals where they are asked for."""
+        """``sample`` with the loops that its frames are in and the threads that they join, and with locals if asked."""
         values = pyspy_locals(dump.text) if dump.has_locals else {}
         if not values:
             return sample
         variables = _own_locals(sample.threads, values) if self._keeps_locals else ()
-        return replace(sample, loops=loop_samples(sample, values, sources(sample)), variables=variables)
+        joins = joined_threads(sample.threads, values)
+        return replace(sample, loops=loop_samples(sample, values, sources(sample)), variables=variables, joins=joins)
 
 
 def _own_locals(

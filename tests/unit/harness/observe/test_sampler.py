@@ -57,6 +57,29 @@ def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
     assert names == [["MainThread", "pt_autograd_0"]]
 
 
+class Joining(ScriptedSource):
+    """Its main thread joins a writer, as a sample without native frames alone tells."""
+
+    def __init__(self, at):
+        super().__init__()
+        self._at = at
+
+    def sample(self, *, native, **rest):
+        answer = super().sample(native=native, **rest)
+        file = f"/usr/lib/python3.11/{self._at if native else 'threading'}.py"
+        main = replace(answer.threads[0], frames=(Frame(function="join", file=file, line=1, native=False),))
+        return replace(answer, threads=(main, replace(main, tid=8)), joins=() if native else ((7, 8),))
+
+
+@pytest.mark.parametrize(("at", "joins"), [("threading", ((7, 8),)), ("queue", ())])
+def test_whom_a_thread_joined_it_still_joins_in_samples_with_native_frames_while_it_waits_for_one(at, joins, tmp_path):
+    sampler = sampler_of(Joining(at), tmp_path=tmp_path)
+    for native in (Native.NONE, Native.ALL):
+        sampler.look()
+        sampler.dump(native)
+    assert [sample.joins for sample in sampler.stacks if sample.native] == [joins]
+
+
 class Speaking(ScriptedView):
     """A shell, 7, whose script speaks of an alarm, and what it started."""
 

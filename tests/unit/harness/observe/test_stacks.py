@@ -19,6 +19,7 @@ from harness.core.evidence import Frame, SourceFailure, StackSample, ThreadStack
 from harness.launch import procs
 from harness.observe.proc import Proc
 from harness.observe.stacks import dumper, pyspy
+from harness.observe.stacks.addresses import numbers, with_numbers
 from harness.observe.stacks.dumper import find_tool, run_by, run_dumper, why_refused
 from harness.observe.stacks.faulthandler import Faulthandler
 from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack, without_parameters
@@ -79,6 +80,31 @@ def test_pyspy_frames_are_native_when_they_name_a_library():
     (only,) = parse_pyspy(json.dumps([thread(libc, frame("f"))]))
     assert [(f.function, f.native) for f in only.frames] == [("futex", True), ("f", False)]
     assert (only.tid, only.name, only.active, only.owns_gil) == (7, "", True, False)
+
+
+def test_threads_that_pyspy_knows_by_their_address_get_the_kernels_numbers():
+    """Before Python 3.11 it has no others: a busy loop was not told, as no thread of the process had its number."""
+    done, ready = threading.Event(), threading.Barrier(4)
+    threads = [threading.Thread(target=lambda: (ready.wait(), done.wait())) for _ in range(3)]
+    for one in threads:
+        one.start()
+    ready.wait()
+    tids = {one.ident: one.native_id for one in (threading.main_thread(), *threads)}
+    rows = [thread(frame("f"), tid=None) | {"thread_id": address} for address in tids]
+    numbered = [one.tid for one in parse_pyspy(with_numbers(json.dumps(rows), os.getpid()))]
+    alone = numbers(os.getpid(), [threading.main_thread().ident])
+    without_main = numbers(os.getpid(), [one.ident for one in threads])
+    done.set()
+    for one in threads:
+        one.join()
+    assert numbered == list(tids.values())
+    assert alone == {threading.main_thread().ident: os.getpid()}
+    assert without_main == {}, "nobody tells where the numbers stand"
+
+
+@pytest.mark.parametrize("text", ['[{"os_thread_id": null}]', '[{"os_thread_id": null', '"os_thread_id": null'])
+def test_what_pyspy_did_not_print_is_left_to_whoever_reads_it(text):
+    assert with_numbers(text, os.getpid()) == text
 
 
 def test_a_frame_of_a_library_that_cannot_be_opened_is_no_line_of_the_program():

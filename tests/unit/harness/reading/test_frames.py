@@ -178,6 +178,19 @@ def test_when_main_is_through_the_thread_that_it_left_running_decides():
     assert deciding_thread(sample(own, writer)) == own
 
 
+def test_while_main_joins_a_thread_the_last_of_those_that_wait_for_one_another_decides():
+    main = ThreadStack(tid=7, name="MainThread", frames=(python("join", "/opt/lib/python3.11/threading.py"),))
+    reader = ThreadStack(tid=8, name="reader", frames=(python("read", "/src/read.py"),))
+    writer = ThreadStack(tid=9, name="writer", frames=(python("_write", "/src/log.py"),))
+    taken = sample(main, reader, writer)
+    assert deciding_thread(taken) == main
+    assert deciding_thread(replace(taken, joins=((7, 9),))) == writer
+    assert deciding_thread(replace(taken, joins=((7, 9), (9, 8)))) == reader
+    assert deciding_thread(replace(taken, joins=((9, 8),))) == main
+    assert deciding_thread(replace(taken, joins=((7, 10),))) == main, "that one is not in the sample"
+    assert deciding_thread(replace(taken, joins=((7, 9), (9, 7)))) == writer, "each waits for the other"
+
+
 def test_of_two_threads_in_the_programs_own_code_the_engines_decides():
     """On a GPU the hook runs in a thread of the engine's, beside whatever the program started."""
     lib = f"{SITE}/torch/lib/libtorch_cpu.so"

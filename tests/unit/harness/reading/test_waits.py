@@ -13,6 +13,7 @@ from harness.reading.waits import (
     Wait,
     asks_again,
     gil_holder,
+    joined_threads,
     lock_cause,
     may_call_back,
     wait_of,
@@ -276,3 +277,28 @@ def test_a_sleep_that_a_dump_interrupted_goes_on_as_a_sleep_wherever_the_kernel_
 )
 def test_a_thread_of_a_library_that_is_not_known_may_call_back(library, may):
     assert may_call_back(replace(BLOCKED, timed=True, library=library)) is may
+
+
+def _thread(tid: int, *functions: str) -> ThreadStack:
+    frames = tuple(Frame(function=name, file=f"{LIB}/threading.py", line=1) for name in functions)
+    return ThreadStack(tid=tid, name="", frames=frames)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "whom", "pairs"),
+    [
+        ("None", "<Writer at 0x7f01>", ((7, 8),)),
+        ("None", "<Writer at 0x7f02>", ()),
+        ("30.0", "<Writer at 0x7f01>", ()),
+        (None, None, ()),
+    ],
+    ids=["the same object", "one that was never started", "with a limit", "no locals"],
+)
+def test_whom_a_thread_joins_is_told_by_the_object_that_both_have(timeout, whom, pairs):
+    main = _thread(7, "Thread._wait_for_tstate_lock", "Thread.join")
+    writer, other = _thread(8, "work", "Thread.run", "Thread._bootstrap"), _thread(9, "work", "Thread._bootstrap")
+    values = {(8, 1): {"self": "<Writer at 0x7f01>"}, (8, 2): {"self": "<Writer at 0x7f01>"}}
+    values[9, 1] = {"self": "<Thread at 0x7f03>"}
+    if whom is not None:
+        values[7, 0], values[7, 1] = {"self": whom}, {"self": whom, "timeout": timeout}
+    assert joined_threads((other, main, writer), values) == pairs
