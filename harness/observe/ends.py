@@ -56,8 +56,9 @@ _FORKS = "multiprocessing.forkserver"
 
 _STACK_BYTES = 2048
 _WORD = struct.Struct("=Q")
-_C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v")
-"""Names of what every program's calls go through: the C library, and the kernel's own page (``[vdso]``)."""
+_C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v", "libevent")
+"""Names of what calls go through: the C library, the kernel's own page (``[vdso]``), and libevent, which calls for
+whoever runs its loop."""
 
 _POLLFD = struct.Struct("=ihh")
 _MOST_DESCRIPTORS = 256

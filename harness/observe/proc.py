@@ -72,7 +72,7 @@ def _linked_to(path: str, _: tuple[int, int, int]) -> tuple[bool, bool]:
     return sets_alarms, sends_signals
 
 
-def _name(number: int) -> str:
+def listed_as(number: int) -> str:
     """``SIGUSR1``; a real-time signal without a name by its distance from the first."""
     if signal.SIGRTMIN < number < signal.SIGRTMAX:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
@@ -125,7 +125,7 @@ class Proc(Files):
             children=children,
             parent=int(stat[1]),
             command=(self.text(f"{pid}/comm") or "").strip(),
-            handles=(*(_name(n) for n in _TELLING if n in handled), *self._timers(pid, sets_alarms=sets_alarms)),
+            handles=(*(listed_as(n) for n in _TELLING if n in handled), *self._timers(pid, sets_alarms=sets_alarms)),
             sends_signals=sends_signals,
             dead_children=self._dead_children(pid),
             undisturbed_since=since,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
+from harness.observe.handlers import by_python
+from harness.observe.proc import listed_as
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import program, sources
@@ -21,7 +23,7 @@ from harness.reading.loops import endless_by_source, lacks_variables, progress, 
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
-from harness.reading.waits import ALARM, asks_anew, waits_for_a_thread
+from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -138,12 +140,21 @@ class Sampler:
             )
             if state is None:
                 continue
+            state = self._less_what_c_handles(state)
             if pid in self._with_alarm or self._is_armed_by_its_shell(pid, members):
                 state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number
             self._openings.setdefault(pid, state.id)
             self.looks.append(state)
             self._before[pid] = state
+
+    def _less_what_c_handles(self, state: ProcessState) -> ProcessState:
+        """The look without those messages from other programs that come to no handler in Python."""
+        handled = by_python(state.pid, self._trial_dir)
+        if handled is None:
+            return state
+        to_c = frozenset(map(listed_as, OF_PROGRAMS - handled))
+        return replace(state, handles=tuple(name for name in state.handles if name not in to_c))
 
     def _is_armed_by_its_shell(self, pid: int, members: Mapping[int, Member]) -> bool:
         """Whether the script of the shell that started it speaks of an alarm: one that is set outlives an ``exec``."""

@@ -358,7 +358,8 @@ def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
 
 
 _CALLS_NOBODY = re.compile(
-    r"lib(cuda|nccl|nv|cupti|torch|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas)|^python|libpython"
+    r"lib(cuda|nccl|nv|cupti|torch|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas|open-pal|open-rte|pmix)"
+    r"|^mca_|^python|libpython"
 )
 """Libraries whose own threads keep devices and connections alive, or compute, and call no function of a program; and
 the interpreter, whose threads are seen to run Python when they do."""

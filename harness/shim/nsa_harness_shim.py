@@ -103,6 +103,7 @@ class Speaker:
         self.began_s = self.wrote_s = 0.0
         self.stepped: set[int] = set()
         self.limits_s: set[float] = set()
+        self.handled: set[int] | None = None
 
     def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
         """Write where the program is."""
@@ -231,6 +232,7 @@ class Speaker:
             os.remove(self.result_path())
         self.tell_of_rank("started", f'"started":{start_ticks()},"world":{number_in(os.environ, WORLDS) or 0}')
         self.be_watchable()
+        self.tell_of_handlers()
         # The first thing that ends: before threads are joined, where a program can hang for good.
         getattr(threading, "_register_atexit", atexit.register)(self.leaving)
 
@@ -251,6 +253,39 @@ class Speaker:
             return
         self.limits_s.add(limit_s)
         self.tell_of_rank("gives_up", f'"seconds":{limit_s}')
+
+    def tell_of_handlers(self) -> None:
+        """Write which signals Python has handlers for, now and whenever that changes.
+
+        The kernel tells only that there is one: a compiler that a library brings along (LLVM, in triton) has handlers
+        that remove its files, by which no program that waits is let on.
+        """
+        is_first, self.handled = self.handled is None, set()
+        for number in range(1, _signal.NSIG):
+            self.takes(number)
+        self.write_handled()
+        if is_first:
+            watch_handlers(self)
+
+    def takes(self, number: int) -> bool:
+        """Whether it is new that Python has a handler for this signal, or that it has none."""
+        handled = self.handled if self.handled is not None else set()
+        before = len(handled)
+        is_ours = number in (GENTLY, AT_ONCE, OF_A_HUNG_TEST)
+        is_there = not is_ours and callable(_signal.getsignal(number))
+        (handled.add if is_there else handled.discard)(number)
+        return len(handled) != before
+
+    def write_handled(self) -> None:
+        """Put them into ``handlers_{pid}``, behind the time at which this process began."""
+        path = os.path.join(self.folder, f"handlers_{self.pid}")
+        numbers = sorted(self.handled or ())
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.write(fd, f"{' '.join(map(str, [start_ticks(), *numbers]))}\n".encode())
+            os.close(fd)
+        except OSError as error:
+            self.lose(error)
 
     def is_one_of(self, world: int) -> None:
         """Write how many ranks there are, of which some may be on machines, or in jobs, that nobody sees from here."""
@@ -290,7 +325,7 @@ class Speaker:
         self.rank = None
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
-        self.stepped, self.limits_s = set(), set()
+        self.stepped, self.limits_s, self.handled = set(), set(), None
 
 
 def let_the_recorder_end(record: str) -> None:
@@ -383,6 +418,20 @@ def is_launcher(folder: str) -> bool:
     """Whether this process, which has not spoken, only started the one that did."""
     spoken = os.path.exists(os.path.join(folder, f"heartbeat_rank{rank_by_environment()}.jsonl"))
     return spoken or LAUNCHER in sys.modules
+
+
+def watch_handlers(speaker: Speaker) -> None:
+    """Write down each later change of Python's handlers, below ``signal``, which programs call."""
+    original = _signal.signal
+
+    def signal(number: int, handler: "Any", /) -> "Any":
+        before = original(number, handler)
+        if speaker.handled is not None and speaker.takes(int(number)):
+            speaker.write_handled()
+        return before
+
+    signal.__doc__, signal.__module__ = original.__doc__, original.__module__
+    _signal.signal = signal
 
 
 def be_watchable(folder: str, rank: int) -> None:

@@ -249,6 +249,34 @@ def test_a_time_limit_that_a_group_is_given_is_told_once(place):
     assert [row["seconds"] for row in rows if row["event"] == "gives_up" and row["rank"] == 5] == [38.0, 2.5]
 
 
+HANDLERS = """
+import asyncio, ctypes, faulthandler, os, signal
+def told():
+    return open(f"{os.environ['NSA_HARNESS_TRIAL_DIR']}/handlers_{os.getpid()}").read().split()[1:]
+ctypes.CDLL(None).signal(signal.SIGHUP, ctypes.CDLL(None).abs)
+signal.signal(signal.SIGUSR1, print)
+train(1)
+assert told() == ["2", "10"], told()
+faulthandler.register(signal.SIGUSR2)
+signal.signal(signal.SIGALRM, lambda *_: None)
+asyncio.new_event_loop().add_signal_handler(signal.SIGIO, print)
+assert told() == ["2", "10", "14", "29"], told()
+assert signal.signal(signal.SIGUSR1, signal.SIG_DFL) is print
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+assert told() == ["14", "29"], told()
+if not os.fork():
+    signal.signal(signal.SIGUSR1, print)
+    os._exit(os.path.exists(f"{os.environ['NSA_HARNESS_TRIAL_DIR']}/handlers_{os.getpid()}"))
+assert os.wait()[1] == 0, "a helper says nothing"
+"""
+
+
+def test_a_rank_tells_for_which_signals_python_has_handlers_and_of_none_in_c(place):
+    done = run(place, TRAIN + HANDLERS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in (place / "trial").glob("handlers_*")] == [f"handlers_{marks(place)[0]['pid']}"]
+
+
 def test_how_many_ranks_there_are_is_told_by_the_group(place):
     """No launcher's variable says it, and some of them may be of another job."""
     run(place, "import torch.distributed.distributed_c10d as c10d\nc10d.init_process_group(5)\n" + TRAIN + "train(1)\n")

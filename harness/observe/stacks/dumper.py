@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import harness
 from harness.core.evidence import SourceFailure, StackSample
 from harness.observe.ends import TRANSFERS, Ends, has_a_limit
+from harness.observe.handlers import by_python as handled_by_python
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
 from harness.reading.waits import (
     CUT_SHORT_BY_A_STOP,
@@ -111,7 +112,8 @@ class Dumper:
         tool = self.tool or find_tool(self.name)
         if tool is None:
             return failure(f"{self.name} is not installed; install it with: pip install {self.name}")
-        why_not = unstoppable(pid, proc=self.proc) if native else gone(pid, proc=self.proc)
+        handled = handled_by_python(pid, trial_dir)
+        why_not = unstoppable(pid, proc=self.proc, by_python=handled) if native else gone(pid, proc=self.proc)
         if why_not:
             return failure(why_not)
         dump = self.ask(tool, pid, native=native)
@@ -153,7 +155,7 @@ def gone(pid: int, *, proc: Proc) -> str:
     return "" if states and states[0] not in "ZX" else f"process {pid} is gone"
 
 
-def unstoppable(pid: int, *, proc: Proc) -> str:
+def unstoppable(pid: int, *, proc: Proc, by_python: frozenset[int] | None = None) -> str:
     """Why ``pid`` must not be stopped by a dumper; empty when it may be.
 
     A dumper hangs on a process in state D, and is refused by one that is stopped or traced already. A write that is
@@ -169,19 +171,20 @@ def unstoppable(pid: int, *, proc: Proc) -> str:
         return f"no native frames: {half_done}"
     if cut_off := cut_off_by_a_stop(pid, proc=proc):
         return f"no native frames: {cut_off}"
-    if loses_a_signal(pid, proc=proc):
+    if loses_a_signal(pid, proc=proc, by_python=by_python):
         return "no native frames: a thread waits for a signal, which another would get while this one is stopped"
     tracer = proc.tracer(pid)
     return f"no native frames: process {tracer} traces it already" if tracer else ""
 
 
-def loses_a_signal(pid: int, *, proc: Proc) -> bool:
+def loses_a_signal(pid: int, *, proc: Proc, by_python: frozenset[int] | None = None) -> bool:
     """Whether ``pid`` may be waiting for a signal that it handles, and has other threads that would get it.
 
     In a call for signals, or in any other for a timer of its own: Python runs a handler in the main thread alone, which
     hears nothing of a signal that another thread was given (an alarm was lost in one of four dumps around it). The same
     of the end of a child, and of a signal by which programs tell each other something, where the main thread waits
-    without a limit for what the handler may give back.
+    without a limit for what the handler may give back. ``by_python`` are the signals of which that handler is Python's,
+    where it is known: no other gives back what Python waits for.
     """
     if len(proc.states(pid)) < 2:
         return False
@@ -189,7 +192,8 @@ def loses_a_signal(pid: int, *, proc: Proc) -> bool:
     of_a_child = signal.SIGCHLD in handled
     if SIGNAL_CALLS.intersection(proc.calls(pid)) and (of_a_child or handled - LETS_NOBODY_ON):
         return True
-    told = bool(handled & OF_PROGRAMS) or (of_a_child and bool(proc.children(pid)))
+    messages = handled & OF_PROGRAMS & (handled if by_python is None else by_python)
+    told = bool(messages) or (of_a_child and bool(proc.children(pid)))
     return bool(handled & OF_TIMERS) or (told and proc.waits_for_a_lock(pid))
 
 

@@ -10,6 +10,7 @@ from fake_clock import FakeClock
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.observe.census import Census
 from harness.observe.job import Member
+from harness.observe.procfs import Files
 from harness.observe.sampler import ANY_ANSWER_S, Native, Sampler
 from harness.observe.stacks.faulthandler import Faulthandler, Inside
 from harness.reading.waits import ALARM
@@ -78,6 +79,38 @@ def test_whom_a_thread_joined_it_still_joins_in_samples_with_native_frames_while
         sampler.look()
         sampler.dump(native)
     assert [sample.joins for sample in sampler.stacks if sample.native] == [joins]
+
+
+class Handling(ScriptedView):
+    """Everything handles some signals."""
+
+    def look(self, pid, **how):
+        return replace(super().look(pid, **how), handles=("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm"))
+
+
+@pytest.mark.parametrize(
+    ("written", "handles"),
+    [
+        ("{began} 2 10", ("SIGUSR1", "SIGTERM", "SIGALRM", "alarm")),
+        ("{began} 2", ("SIGTERM", "SIGALRM", "alarm")),
+        ("7 2", ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm")),
+        ("", ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm")),
+        (None, ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm")),
+    ],
+    ids=["one in Python", "none in Python", "another process's", "half written", "not written"],
+)
+def test_a_message_that_comes_to_no_handler_in_python_lets_nobody_on(written, handles, tmp_path):
+    pid, clock = os.getpid(), FakeClock()
+    if written is not None:
+        began = Files().stat(f"{pid}")[19]
+        (tmp_path / f"handlers_{pid}").write_text(written.format(began=began))
+    handle, view = ScriptedHandle(clock=clock, trial_dir=tmp_path, pid=pid), Handling()
+    census = Census(handle=handle, clock=clock, read=view.member)
+    sampler = Sampler(
+        census=census, trial_dir=tmp_path, clock=clock, started_s=0.0, sources=(), view=view, ranks=lambda: {0: pid}
+    )
+    sampler.look()
+    assert {look.pid: look.handles for look in sampler.looks}[pid] == handles
 
 
 class Speaking(ScriptedView):

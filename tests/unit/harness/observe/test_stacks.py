@@ -562,8 +562,10 @@ def test_a_thread_that_waits_for_a_signal_is_not_stopped_where_another_would_get
         while Proc().states(child.pid)[0] != "S" or (waits is PAUSE and "pause" not in proc.calls(child.pid)):
             WallClock().sleep(0.01)
         why = dumper.unstoppable(child.pid, proc=proc)
+        in_c = dumper.unstoppable(child.pid, proc=proc, by_python=frozenset({signal.SIGINT}))
         child.kill()
     assert (why == "") == stopped, why
+    assert (in_c == "") == (stopped or ("SIGUSR1" in handles and waits is LOCK)), "LLVM's handlers give no lock back"
 
 
 @pytest.mark.parametrize(
