@@ -22,13 +22,12 @@ import pytest
 
 from harness.pytest_plugin import keeper
 from harness.pytest_plugin.place import (
-    BEGUN,
     EXIT,
     SIGNAL,
-    WENT_ON,
     RunningTest,
     StateFile,
     python,
+    read_mentions,
     read_notice,
     ticks_now,
 )
@@ -339,22 +338,20 @@ def _let_go(config: pytest.Config) -> None:
 
 def summarise(folder: Path, terminalreporter: pytest.TerminalReporter) -> None:
     """One line for every test that was looked at and not ended."""
-    lines: list[str] = []
-    for path in sorted(folder.glob("*.looks")):
-        with suppress(OSError):
-            lines += path.read_text().splitlines()
-    if lines:
-        over = _ended(terminalreporter)
-        terminalreporter.section("hang guard: looked at, and left to go on")
-        for line in dict.fromkeys(lines):
-            is_over = line.endswith(BEGUN) and line.startswith(over)
-            terminalreporter.line(line.replace(BEGUN, WENT_ON) if is_over else line)
+    mentions = dict.fromkeys(chain.from_iterable(map(read_mentions, sorted(folder.glob("*.looks")))))
+    if not mentions:
+        return
+    over = _ended(terminalreporter)
+    terminalreporter.section("hang guard: looked at, and left to go on")
+    for mention in mentions:
+        is_over = mention.is_over or (mention.nodeid, mention.phase) in over
+        terminalreporter.line(replace(mention, is_over=is_over).sentence)
 
 
-def _ended(terminalreporter: pytest.TerminalReporter) -> tuple[str, ...]:
-    """How the lines begin of every part of a test that came to its end, whatever that was."""
+def _ended(terminalreporter: pytest.TerminalReporter) -> set[tuple[str, str]]:
+    """The test and the phase of all that came to its end, whatever that was."""
     reports = chain.from_iterable(terminalreporter.stats.values())
-    return tuple(f"{one.nodeid} ({one.when}): " for one in reports if isinstance(one, pytest.TestReport))
+    return {(one.nodeid, one.when or "") for one in reports if isinstance(one, pytest.TestReport)}
 
 
 def _threads() -> frozenset[int]:

@@ -14,17 +14,18 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.shim.nsa_harness_shim import OF_A_HUNG_TEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 EXIT = "exit"
 """The phase after the last test: the process is to end."""
 
 SIGNAL = OF_A_HUNG_TEST
 """By it the waiter asks the process to fail the test that runs. Sent only when a test hangs."""
-
-BEGUN = "it was looked at from then on, and the session ended before the answer"
-WENT_ON = "it was looked at from then on, and was over before the answer"
 
 RECORD_BYTES = 4096
 """One page: a line in it is written and read as a whole."""
@@ -90,6 +91,35 @@ class HangNotice:
         return [("hang_guard_verdict", self.verdict), ("hang_guard_report", self.report)] if self.verdict else []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """What the session's summary has of one phase of a test.
+
+    ``why`` is the answer of the look at it ``seconds`` after it began. Without one the look was still going on when
+    the phase came to its end (``is_over``), or when the session did. ``ended_for`` is the test that hung, and for which
+    the worker was ended before Python could wait for the thread that this test had started.
+    """
+
+    nodeid: str
+    phase: str
+    seconds: float = 0.0
+    why: str = ""
+    is_over: bool = False
+    ended_for: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The line of the summary."""
+        test = f"{self.nodeid} ({self.phase})"
+        if self.ended_for:
+            return (
+                f"{test}: it left a thread; its worker was ended for {self.ended_for} before Python could wait for that"
+            )
+        before = "was over" if self.is_over else "the session ended"
+        why = self.why or f"it was looked at from then on, and {before} before the answer"
+        return f"{test}: after {self.seconds:.0f} s: {' '.join(why.split())}"
+
+
 class StateFile:
     """The record of one process that runs tests."""
 
@@ -117,9 +147,7 @@ class StateFile:
 
 def tell(path: Path, notice: HangNotice) -> None:
     """Write the notice of a hang; all of it or nothing."""
-    fresh = path.with_suffix(".tmp")
-    fresh.write_text(json.dumps(asdict(notice)))
-    fresh.replace(path)
+    _write(path, json.dumps(asdict(notice)))
 
 
 def read_notice(path: Path) -> HangNotice | None:
@@ -127,6 +155,24 @@ def read_notice(path: Path) -> HangNotice | None:
     with suppress(OSError, ValueError, TypeError):
         return HangNotice(**json.loads(path.read_text()))
     return None
+
+
+def write_mentions(path: Path, mentions: Iterable[Mention]) -> None:
+    """Write what the summary is to have, a line of JSON each; all of it or nothing."""
+    _write(path, "".join(f"{json.dumps(asdict(mention))}\n" for mention in mentions))
+
+
+def read_mentions(path: Path) -> list[Mention]:
+    """What the summary is to have; nothing where nobody wrote it."""
+    with suppress(OSError, ValueError, TypeError):
+        return [Mention(**json.loads(line)) for line in path.read_text().splitlines()]
+    return []
+
+
+def _write(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text(text)
+    fresh.replace(path)
 
 
 def captured(pid: int, fd: int) -> str:

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 from harness.clock import WallClock
 from harness.launch import procs
 from harness.pytest_plugin.place import (
-    BEGUN,
     EXIT,
     SIGNAL,
-    WENT_ON,
     HangNotice,
+    Mention,
     RunningTest,
     StateFile,
     captured,
@@ -33,6 +32,7 @@ from harness.pytest_plugin.place import (
     read_owners,
     tell,
     waited_for,
+    write_mentions,
 )
 from harness.reading.pace import WATCHED
 
@@ -75,7 +75,7 @@ class Waiter:
         self.process: Process = process
         self.seq, self.due_s, self.raises, self.late_seq = 0, 0.0, 0, 0
         self.leftovers: list[Process] = []
-        self.looks: dict[str, str] = {}
+        self.looks: dict[tuple[str, str], Mention] = {}
 
     def run(self) -> None:
         """Until the process ends."""
@@ -106,20 +106,21 @@ class Waiter:
         Sooner where it has started processes since, which that look did not watch.
         """
         state = waited_for(state, self.folder / f"{self.name}.left", pid=self.process.pid)
-        begun_s = self.clock.now() - state.began_s
-        self.mention(state, begun_s, BEGUN)
+        looked_at = Mention(nodeid=state.nodeid, phase=state.phase, seconds=self.clock.now() - state.began_s)
+        self.mention(looked_at)
         answer = self.look(state)
         now = self.file.read()
         seconds = self.clock.now() - state.began_s
         self.due_s = seconds + state.after_s if answer and answer.get("soon") else 2.0 * seconds
         if now.seq != state.seq:
-            self.mention(state, begun_s, WENT_ON)
+            self.mention(replace(looked_at, is_over=True))
             return
         if answer is None or not answer["hang"]:
-            self.mention(state, seconds, answer["why"] if answer else "nobody could look at it")
+            why = answer["why"] if answer else "nobody could look at it"
+            self.mention(replace(looked_at, seconds=seconds, why=why))
             return
         if answer["stopped"] and self.is_suspended():
-            self.mention(state, seconds, "the session is suspended")
+            self.mention(replace(looked_at, seconds=seconds, why="the session is suspended"))
             return
         notice = HangNotice(
             seq=state.seq,
@@ -131,7 +132,7 @@ class Waiter:
             text=answer["text"],
         )
         tell(self.folder / f"{self.name}.told", notice)
-        self.mention(state, seconds, "")
+        self.mention_no_more(looked_at)
         self.end(now, notice)
 
     def look(self, state: RunningTest) -> dict[str, Any] | None:
@@ -165,26 +166,29 @@ class Waiter:
         above = procs.read(self.process.parent)
         return above is not None and above.state in "Tt"
 
-    def mention(self, state: RunningTest, seconds: float, why: str) -> None:
-        """Keep for the summary that a test took long: the last word on each, and none where ``why`` is empty."""
-        self.say(f"{state.nodeid} ({state.phase})", f"after {seconds:.0f} s: {' '.join(why.split())}" if why else "")
+    def mention(self, mention: Mention) -> None:
+        """Keep for the summary the last word on a phase of a test; it comes last."""
+        self.looks.pop((mention.nodeid, mention.phase), None)
+        self.looks[mention.nodeid, mention.phase] = mention
+        self.keep_mentions()
+
+    def mention_no_more(self, mention: Mention) -> None:
+        """Take back what the summary was to have: the test is failed, which says more."""
+        self.looks.pop((mention.nodeid, mention.phase), None)
+        self.keep_mentions()
 
     def mention_threads(self, notice: HangNotice) -> None:
         """Keep for the summary that earlier tests left threads, which nobody will see end or hang."""
         for nodeid in read_owners(self.folder / f"{self.name}.left", pid=self.process.pid):
             if nodeid != notice.nodeid:
-                why = f"it left a thread; its worker was ended for {notice.nodeid} before Python could wait for that"
-                self.say(f"{nodeid} (teardown)", why)
+                self.mention(Mention(nodeid=nodeid, phase="teardown", ended_for=notice.nodeid))
 
-    def say(self, test: str, words: str) -> None:
-        """Keep for the summary what is said of a test, and nothing where ``words`` is empty."""
+    def keep_mentions(self) -> None:
+        """Write them where the session's end reads them."""
         if self.ended(0.0):
             return  # nobody is left to read it, and its folder is being taken away
-        self.looks.pop(test, None)  # the last word comes last
-        if words:
-            self.looks[test] = f"{test}: {words}"
         with suppress(OSError):  # the session has ended, and its folder with it
-            (self.folder / f"{self.name}.looks").write_text("".join(f"{line}\n" for line in self.looks.values()))
+            write_mentions(self.folder / f"{self.name}.looks", self.looks.values())
 
     # -- ending
 
@@ -238,7 +242,7 @@ class Waiter:
         if self.file.read().seq != state.seq or self.answers(state, LATE_S) or self.ended(0.0):
             return
         seconds = self.clock.now() - state.began_s
-        lines = [line for line in self.looks.values() if line.startswith(f"{state.nodeid} (")]
+        lines = [mention.sentence for mention in self.looks.values() if mention.nodeid == state.nodeid]
         text = (
             f"Timeout: pytest-timeout's limit ran out, and Python did not answer: the main thread does not come back "
             f"from C code. Ended from outside after {seconds:.0f} s."

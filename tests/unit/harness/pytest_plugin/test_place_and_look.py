@@ -20,7 +20,16 @@ from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.controller import Controller
 from harness.pytest_plugin.guarded import GuardedTests, limits, seconds, summarise
 from harness.pytest_plugin.look import Below, SessionLook, is_one_call, of_the_test, reported
-from harness.pytest_plugin.place import BEGUN, WENT_ON, HangNotice, RunningTest, StateFile, captured, read_notice, tell
+from harness.pytest_plugin.place import (
+    HangNotice,
+    Mention,
+    RunningTest,
+    StateFile,
+    captured,
+    read_notice,
+    tell,
+    write_mentions,
+)
 
 ROOT = Path(__file__).parents[4]
 
@@ -298,11 +307,36 @@ class Terminal:
 
 def test_of_a_test_that_came_to_its_end_it_is_not_said_that_the_session_ended_first(tmp_path):
     """The session ended soon after it: nobody was left to write down that the test had been over before."""
-    lines = [f"test_a.py::test_{name} (call): after 5 s: {BEGUN}" for name in ("sleep", "interrupted")]
-    (tmp_path / "main.looks").write_text("".join(f"{line}\n" for line in lines))
+    names = ("sleep", "interrupted")
+    mentions = [Mention(nodeid=f"test_a.py::test_{name}", phase="call", seconds=5.0) for name in names]
+    write_mentions(tmp_path / "main.looks", mentions)
     passed = pytest.TestReport(
         nodeid="test_a.py::test_sleep", location=("", 0, ""), keywords={}, outcome="passed", longrepr=None, when="call"
     )
     terminal = Terminal(passed)
     summarise(tmp_path, terminal)
-    assert terminal.lines == [lines[0].replace(BEGUN, WENT_ON), lines[1]]
+    assert terminal.lines == [
+        "test_a.py::test_sleep (call): after 5 s: it was looked at from then on, and was over before the answer",
+        "test_a.py::test_interrupted (call): after 5 s: "
+        "it was looked at from then on, and the session ended before the answer",
+    ]
+
+
+def test_a_test_is_not_taken_for_another_whose_line_would_begin_alike(tmp_path):
+    mention = Mention(nodeid="test_a.py::test_it[x (call): y]", phase="call", seconds=5.0)
+    thread = Mention(nodeid="test_a.py::test_it[x", phase="teardown", ended_for="test_b.py::test_lock")
+    write_mentions(tmp_path / "gw0.looks", [mention, thread])
+    write_mentions(tmp_path / "gw1.looks", [mention])
+    passed = pytest.TestReport(
+        nodeid=thread.nodeid, location=("", 0, ""), keywords={}, outcome="passed", longrepr=None, when="call"
+    )
+    terminal = Terminal(passed)
+
+    summarise(tmp_path, terminal)
+
+    assert terminal.lines == [
+        "test_a.py::test_it[x (call): y] (call): after 5 s: "
+        "it was looked at from then on, and the session ended before the answer",
+        "test_a.py::test_it[x (teardown): it left a thread; its worker was ended for test_b.py::test_lock "
+        "before Python could wait for that",
+    ]
