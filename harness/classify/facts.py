@@ -144,11 +144,16 @@ def place(case: Case) -> str:
     return pace.place(case.evidence.last, steps_done=case.evidence.steps_done)
 
 
-def silence(case: Case) -> str:
-    """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``; without ranks ``silent for 9.2 s ...``."""
+def silence(case: Case, *, of_rank: int | None = None) -> str:
+    """``rank 0 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``; without ranks ``silent for 9.2 s ...``.
+
+    ``of_rank`` is whose silence it is; else it is that of the rank that was last heard of.
+    """
     silence_s = case.evidence.silence_s
     last = case.evidence.last or next(iter(case.evidence.processes), None)
-    rank = last.rank if last is not None else 0
+    seen_rank = last.rank if last is not None else 0
+    is_one_of_several = of_rank is not None or max(case.evidence.world - 1, seen_rank) > 0
+    rank = seen_rank if of_rank is None else of_rank
     if case.outcome.ending is Ending.STILL_RUNNING:
         who = f"rank {rank}" if case.evidence.world > 1 else f"process {main_pid(case)}"
         one = job_of_case(case).leader
@@ -160,7 +165,7 @@ def silence(case: Case) -> str:
     budget = case.trial.budget
     if pace.awaits_a_step(budget, begun=begun(case)):
         waited += f"; the stall limit of {budget.stall.seconds:.1f} s counts from the first step on, and none was seen"
-    silent = f"rank {rank} silent" if max(case.evidence.world - 1, rank) > 0 else "silent"
+    silent = f"rank {rank} silent" if is_one_of_several else "silent"
     return f"{silent} for {silence_s:.1f} s {place(case)} ({name} {limit.seconds:.1f} s{waited})"
 
 

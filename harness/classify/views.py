@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from harness.classify.facts import job_of_case, place, remember, remembered
+from harness.classify.facts import job_of_case, place, remember, remembered, silence
 from harness.classify.messages import is_consequence
 from harness.core.outcome import Ending
 from harness.reading.frames import spell
@@ -97,6 +97,11 @@ class RankView:
     def phase(self) -> str:
         """Where it was by its last mark."""
         return self.facts.last.phase if self.facts.last else START
+
+    @property
+    def silence(self) -> str:
+        """``rank 1 silent for 9.2 s in backward of step 1 (stall limit 4.0 s)``."""
+        return silence(self.case, of_rank=self.rank)
 
     @property
     def marks(self) -> int:

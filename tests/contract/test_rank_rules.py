@@ -755,6 +755,28 @@ def test_nothing_is_a_hang_while_any_rank_computes(rule, seen, _expected, _rank)
 # --- What a reader is told ----------------------------------------------------------------------------------------
 
 
+def test_of_an_undecided_rank_its_silence_is_told_once_and_by_its_own_number():
+    verdict = classify(case(REDUCES, WORKS))
+    assert "in backward of step 1; rank 1 silent for 17.0 s in data of step 1 (stall limit 4.0 s); " in verdict.because
+
+
+def test_a_rank_of_which_nothing_was_seen_is_told_by_its_own_number():
+    """It made no mark, and nobody looked at it."""
+    seen = certain(REDUCES, WORKS)
+    nothing = replace(seen.evidence.ranks[1], heartbeats=(), heartbeats_total=0)
+    evidence = replace(
+        seen.evidence,
+        ranks=(seen.evidence.ranks[0], nothing),
+        stacks=tuple(sample for sample in seen.evidence.stacks if sample.rank == 0),
+        processes=tuple(look for look in seen.evidence.processes if look.rank == 0),
+    )
+    assert "; rank 1 silent for 6.0 s" in classify(replace(seen, evidence=evidence)).because
+
+
+def test_the_silence_of_rank_0_is_told_by_its_number_too():
+    assert "; rank 0 silent for 17.0 s" in classify(case(WORKS, REDUCES)).because
+
+
 def test_a_missing_rank_is_named_with_where_the_others_wait():
     verdict = classify(certain(WAITS_FOR_GRADIENTS, IN_LOCK))
     assert verdict.because.startswith(

@@ -11,7 +11,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import begun, beyond_limit, conclude, job_of_case, silence, stopped_by_limit
+from harness.classify.facts import begun, beyond_limit, conclude, job_of_case, stopped_by_limit
 from harness.classify.views import (
     absent_and_waiting,
     alike,
@@ -288,7 +288,7 @@ def _sleeper(case: Case, views: Sequence[RankView]) -> Verdict | None:
         cause="straggler",
         because=f"{'; '.join(map(waiting, alike(others)))}; rank {view.rank} sleeps on a timer in "
         f"{spell(telling_frame(one.thread))} since {view.facts.silence_s:.1f} s and will go on when it wakes; the "
-        f"others wait for it; {silence(view.case)}",
+        f"others wait for it; {view.silence}",
         cites=(*cited(views), "progress"),
         confidence=Confidence.MEDIUM,
     )

@@ -241,7 +241,7 @@ def _of_ranks(case: Case, absent: Sequence[RankView], waiters: Sequence[RankView
     working = _first_at_work(absent)
     sentences = [waiting(group) for group in alike(waiters)]
     for v in absent:
-        sentences += ["; ".join([f"rank {v.rank}: {silence(v.case)}", *_groups(v.case, v.standing)])]
+        sentences += [v.silence, *_groups(v.case, v.standing)]
     view = working or absent[0]
     verdict = conclude(
         view.case,
