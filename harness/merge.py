@@ -1,6 +1,7 @@
 """Merge: the runs of a matrix's shards as one run, as if nobody had cut it. Runs nothing.
 
-A shard that left no run is a part of the question that nothing answers: its cells are asked for, and are not run.
+A shard that left no run is a part of the question that nothing answers: its cells are asked for, and are not run. So is
+all of a matrix of which no job left a run, where it is known which matrix there should be.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from harness.core.record import Run, TrialRecord
 
 
-def shards_at(places: Iterable[Path]) -> list[list[History]]:
+def shards_at(places: Iterable[Path], *, or_none: bool = False) -> list[list[History]]:
     """The runs at or below ``places``, those that ask the same of other cells together, in the order of their names.
 
     A run that was merged before is left out where it lies beside its shards in a folder. A run that is there twice, by
     two names or as a copy, counts once.
 
     Raises:
-        NoRunError: there is none.
+        NoRunError: there is none in one of them, and not ``or_none``.
         MergeError: one is no run of cells, so that nothing could have been cut.
     """
     groups: list[list[History]] = []
@@ -46,6 +47,8 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
     there: set[str] = set()
     for place in places:
         folders = _runs_at(place)
+        if not folders and not or_none:
+            raise NoRunError(f"no run at or below {place}")
         named.update({place}.intersection(folders))
         for history in map(History.read, folders):
             if history.question.task is not Task.CELLS:
@@ -53,9 +56,9 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
             if history.identity.id + history.identity.started_at in there:
                 continue
             there.add(history.identity.id + history.identity.started_at)
-            question = _uncut(history)
+            question = _uncut(history.asked)
             for group in groups:
-                if _uncut(group[0]) == question:
+                if _uncut(group[0].asked) == question:
                     group.append(history)
                     break
             else:
@@ -63,21 +66,30 @@ def shards_at(places: Iterable[Path]) -> list[list[History]]:
     return [_unmerged(group, named) for group in groups]
 
 
-def _uncut(history: History) -> CampaignSpec:
-    """What it asks, without the cells of which it does, and without what it may spend."""
-    matrix = history.asked.matrix
-    effort = replace(matrix.effort, max_trials=0, max_seconds=None)
-    return replace(history.asked, cells=(), lost=(), matrix=replace(matrix, effort=effort))
+def _uncut(spec: CampaignSpec) -> CampaignSpec:
+    """What ``spec`` asks, without the cells of which it does, and without what it may spend."""
+    effort = replace(spec.matrix.effort, max_trials=0, max_seconds=None)
+    return replace(spec, cells=(), lost=(), matrix=replace(spec.matrix, effort=effort))
+
+
+def is_asked_in(groups: Iterable[Sequence[History]], spec: CampaignSpec) -> bool:
+    """Whether any of these runs is of the file of ``spec``, or asks the same from another place."""
+    for asked in (history.asked for group in groups for history in group):
+        if spec.file == asked.file or _uncut(replace(asked, file=spec.file)) == _uncut(spec):
+            return True
+    return False
+
+
+def without_a_run(spec: CampaignSpec, *, invocation: Invocation) -> CampaignSpec:
+    """``spec`` where none of its cells was run, which ``invocation`` does."""
+    return replace(spec, lost=(LostShard(name="every shard", cells=spec.cells, invocation=invocation),))
 
 
 def _runs_at(place: Path) -> list[Path]:
     """The run that ``place`` is, or every run below it."""
     if layout.journal(place).is_file():
         return [place]
-    folders = sorted(path.parent for path in place.rglob("journal.jsonl"))
-    if not folders:
-        raise NoRunError(f"no run at or below {place}")
-    return folders
+    return sorted(path.parent for path in place.rglob("journal.jsonl"))
 
 
 def _unmerged(group: Sequence[History], named: Set[Path]) -> list[History]:
@@ -227,12 +239,13 @@ def _cut_of(shard: History) -> Invocation | None:
 def lost_shards(shards: Sequence[History]) -> tuple[LostShard, ...]:
     """The shards that were planned beside ``shards`` and are not among them, with their cells that no other one has.
 
-    Where all are cut by their GPUs, as ``matrix emit`` cuts, the cells with other numbers of GPUs were planned, too.
+    So are those that an earlier merge among ``shards`` missed. Where all are cut by their GPUs, as ``matrix emit``
+    cuts, the cells with other numbers of GPUs were planned, too.
     """
     matrix = shards[0].question.matrix
     planned = planned_cells(matrix)
     cuts = _cuts(shards)
-    lost: list[LostShard] = []
+    lost: list[LostShard] = [part for shard in shards for part in shard.question.lost]
     for cut in cuts:
         only, by_name = cut.whole.values_of("--only"), cut.whole.values_of("--cell")
         cells = chosen_cells(matrix, planned, cells=by_name, only=only, gpus=cut.gpus)
@@ -246,9 +259,12 @@ def lost_shards(shards: Sequence[History]) -> tuple[LostShard, ...]:
             cells = tuple(cell for cell in planned if matrix.gpus_at(cell) == gpus)
             command = cuts[0].whole.having("--gpus", str(gpus))
             lost.append(LostShard(name=f"every shard (--gpus {gpus})", cells=cells, invocation=command))
-    asked = _asked(shards)
-    unasked = (replace(part, cells=tuple(cell for cell in part.cells if cell not in asked)) for part in lost)
-    return tuple(part for part in unasked if part.cells)
+    asked, missed = _asked(shards), list[LostShard]()
+    for part in lost:
+        cells = tuple(cell for cell in part.cells if cell not in asked)
+        asked.update(cells)
+        missed += [replace(part, cells=cells)] if cells else []
+    return tuple(missed)
 
 
 def _programs(shards: Sequence[History]) -> tuple[ShardProgram, ...]:

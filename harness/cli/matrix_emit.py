@@ -14,6 +14,7 @@ from harness.cli.exit_codes import ExitCode
 from harness.cli.options import FILES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from harness.core.matrix import Matrix
@@ -105,10 +106,10 @@ def emit(
         click.echo("no cell is planned in these files", err=True)
         ctx.exit(ExitCode.NOTHING)
     if form == "gitlab":
-        click.echo(json.dumps(gitlab(rows, install=install, image=image), indent=1))
+        click.echo(json.dumps(gitlab(rows, files=files, install=install, image=image), indent=1))
         return
     if form == "jobset":
-        click.echo(json.dumps(jobset(rows, image=image, claim=claim or ""), indent=1))
+        click.echo(json.dumps(jobset(rows, files=files, image=image, claim=claim or ""), indent=1))
         return
     matrix = {"include": rows}
     click.echo(f"matrix={json.dumps(matrix)}" if form == "gha" else json.dumps(matrix, indent=1))
@@ -177,7 +178,7 @@ def _shard_job(path: str, matrix: Matrix, gpus: int, n_cells: int, shard: str, r
     }
 
 
-def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str, Any]:
+def gitlab(rows: list[dict[str, Any]], *, files: Iterable[Path], install: str, image: str) -> dict[str, Any]:
     """The same jobs as a child pipeline of GitLab's (JSON is YAML), with one that merges them at its end."""
     artifacts = {"when": "always", "paths": ["runs/", "nsa-harness.xml"], "reports": {"junit": "nsa-harness.xml"}}
     after = [
@@ -196,13 +197,13 @@ def gitlab(rows: list[dict[str, Any]], *, install: str, image: str) -> dict[str,
         "stage": "merge",
         "when": "always",
         "variables": {"NSA_HARNESS_RUNS": "merged"},
-        "script": ["nsa-harness report merge runs"],
+        "script": [f"nsa-harness report merge runs {shlex.join(map(str, files))}"],
         "artifacts": {**artifacts, "paths": ["merged/", "nsa-harness.xml"]},
     }
     return pipeline
 
 
-def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, Any]:
+def jobset(rows: list[dict[str, Any]], *, files: Iterable[Path], image: str, claim: str) -> dict[str, Any]:
     """The same jobs as a JobSet of Kubernetes (v1alpha2), and one that merges them: the set fails as that one does.
 
     The shards of one file and number of GPUs are the pods of one Indexed Job. A finding (exit code 1) fails no pod, so
@@ -227,7 +228,8 @@ def jobset(rows: list[dict[str, Any]], *, image: str, claim: str) -> dict[str, A
         raise SpecError(
             f"{len(trials)} pairs of a file and a number of GPUs, but a JobSet takes {MOST_AWAITED} at most"
         )
-    merge = _pod(f"nsa-harness report merge {MOUNT}/runs", image=image, claim=claim, gpus=0, runs="merged")
+    command = f"nsa-harness report merge {MOUNT}/runs {shlex.join(map(str, files))}"
+    merge = _pod(command, image=image, claim=claim, gpus=0, runs="merged")
     after = [{"name": name, "status": "Complete"} for name in names]
     jobs = [*trials, {**_job("merge", merge, pods=1, minutes=SPARE_MINUTES), "dependsOn": after}]
     name = _dns(f"nsa-{rows[0]['name'].partition('-gpus')[0]}", names=[])

@@ -155,6 +155,11 @@ def question_of(
     )
 
 
+def question_in(settings: Settings, file: str) -> CampaignSpec | None:
+    """What ``matrix run FILE`` asks; None where its matrix plans no cell."""
+    return question_of(settings, file, run.make_context("run", [file]).params)
+
+
 def how(matrix: Matrix, options: Mapping[str, Any], *, otherwise: str = "forkserver") -> dict[str, Any]:
     """The options that say how trials are run; another program, interpreter or commit cannot be forked.
 

@@ -20,6 +20,8 @@ from harness.report.forms import FORMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from harness.core.campaign import CampaignSpec
+    from harness.core.record import Run
     from harness.report.apart import Draw
     from harness.settings import Settings
 
@@ -42,8 +44,8 @@ Examples:
   nsa-harness report --lint post-mortem.md     words that claim too much
   nsa-harness report --list
   nsa-harness report --index --open    the same as a page, with links
-  nsa-harness report merge shards      a folder with the shards of a matrix,
-                                       as one run
+  nsa-harness report merge shards matrices/*.yaml    the shards of matrices,
+                                       as one run each
 \b
 Exit codes:
   0    written; with --verify: every number and sentence is the same again
@@ -52,7 +54,7 @@ Exit codes:
        --lint: a word claims too much
   2    wrong use: unknown option or format, an error in the template
   6    the run cannot be read, or the report cannot be written;
-       merge: a shard is missing
+       merge: a shard is missing, or every one
 """
 TO_LOOK_INTO = frozenset({"viewer", "perfetto", "speedscope"})
 """Forms that no figure is drawn for, and no report written."""
@@ -100,8 +102,9 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     A report with its evidence beside it (--bundle) is a RUN too: its pages are written again from that evidence.
     merge makes one new run of the runs of a matrix's shards (matrix run --shard), which it finds at or below each RUN;
     runs that it made there before are left out, and of a shard that was run again its last run counts. Its report is
-    what it would have been if nobody had cut the matrix. Of shards that ran different commits of the program it names
-    each, and compares no cells across them.
+    what it would have been if nobody had cut the matrix. Name the matrix files too, and one of which no job left a run
+    gets a report that says so. Of shards that ran different commits of the program it names each, and compares no cells
+    across them.
 
     --verify writes nothing: it makes them again and names every sentence that is not the same. It takes any number of
     bundles, or of folders with bundles in them.
@@ -322,32 +325,66 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
 
 
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
-    """A run for each matrix that the shards are of, reported like any other; the worst of their ends."""
-    from harness.cli.console import result, screen
-    from harness.cli.exit_codes import of_search
+    """A run for each matrix that is named, or that shards are of, reported like any other; the worst of their ends."""
+    from harness.cli.console import screen
+    from harness.cli.matrix_run import question_in
     from harness.cli.wiring import parts
     from harness.clock import WallClock
-    from harness.merge import merge, shards_at
+    from harness.merge import is_asked_in, merge, shards_at
+    from harness.report.text import listed
+
+    files = [name for name in names if Path(name).suffix in (".yaml", ".yml") and not Path(name).is_dir()]
+    places = [Path(name) if Path(name).exists() else settings.runs / name for name in names if name not in files]
+    if not places:
+        raise click.UsageError("name the runs to merge, or folders that have them: nsa-harness report merge RUN..")
+    questions = [(file, question_in(settings, file)) for file in files]
+    groups = shards_at(places, or_none=bool(files))
+    codes: list[ExitCode] = []
+    for shards in groups:
+        spec = shards[0].question
+        with parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools:
+            run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
+        codes.append(_merged(run))
+    for file, spec in questions:
+        if spec is not None and not is_asked_in(groups, spec):
+            others = [name for name in names if name not in files]
+            click.echo(f"{file}: no job left a run of it at or below {listed(others)}", err=True)
+            codes.append(_merged(_without_a_run(settings, spec, file)))
+    return max(codes, default=ExitCode.NOTHING)
+
+
+def _without_a_run(settings: Settings, spec: CampaignSpec, file: str) -> Run:
+    """A run of the matrix in ``file`` which says of each of its cells that nobody ran it."""
+    from harness.campaign import Campaign
+    from harness.cli.console import screen
+    from harness.cli.wiring import new_run, parts
+    from harness.core.invocation import Invocation
+    from harness.merge import without_a_run
+
+    command = Invocation(verb=("matrix", "run"), operands=(file,))
+    with (
+        parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools,
+        new_run(settings, without_a_run(spec, invocation=command), invocation=command) as store,
+    ):
+        return Campaign(store=store, parts=tools, screen=screen(quiet=True)).settle(seconds=0.0)
+
+
+def _merged(run: Run) -> ExitCode:
+    """Write and show the report of a merged run; what its end means."""
+    from harness.cli.console import result
+    from harness.cli.exit_codes import of_search
     from harness.report.findings import Findings
     from harness.report.words import several_programs
     from harness.report.write import summary_text, write
 
-    if not names:
-        raise click.UsageError("name the runs to merge, or folders that have them: nsa-harness report merge RUN..")
-    codes: list[ExitCode] = []
-    for shards in shards_at([Path(name) if Path(name).exists() else settings.runs / name for name in names]):
-        spec = shards[0].question
-        with parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools:
-            run = merge(shards, runs=settings.runs, parts=tools, screen=screen(quiet=True), clock=WallClock())
-        write(run, Path(run.directory))
-        result(summary_text(run))
-        findings = Findings(run=run)
-        for shard in findings.lost:
-            click.echo(f"{shard.name} is missing", err=True)
-        if mixed := several_programs(findings):
-            click.echo(mixed, err=True)
-        codes += [of_search(findings), *([ExitCode.INFRA] if findings.lost else [])]
-    return max(codes)
+    write(run, Path(run.directory))
+    result(summary_text(run))
+    findings = Findings(run=run)
+    for shard in findings.lost:
+        click.echo(f"{shard.name} is missing", err=True)
+    if mixed := several_programs(findings):
+        click.echo(mixed, err=True)
+    return max(of_search(findings), ExitCode.INFRA if findings.lost else ExitCode.OK)
 
 
 def _put(path: Path, text: str, *, is_named: bool) -> None:

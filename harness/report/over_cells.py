@@ -185,7 +185,7 @@ def headline(findings: Findings) -> str:
     """The answer in a few sentences: over cells what they ended in, and what minimal pairs say about the axes."""
     run, answer = findings.run, findings.answer
     if not run.records:
-        return f"No answer ({run.ended}): no trial was finished."
+        return f"No answer ({run.ended}): {'; '.join(map(not_run, findings.lost)) or 'no trial was finished'}."
     if findings.is_line and run.boundary is None:
         return unfinished(findings)
     partial = "" if run.is_whole else f"Partial ({run.ended}): "

@@ -235,6 +235,63 @@ def test_every_job_of_another_number_of_gpus_is_missed_too(project):
     assert "matrix run three.yaml --gpus 2" in done.stdout
 
 
+def test_a_matrix_of_which_no_job_left_a_run_has_a_report_that_says_so_in_every_form(project):
+    """Its jobs never began: the merge of the others' runs passed, and nothing spoke of it."""
+    other = (project / "three.yaml").read_text().replace("name: three", "name: other").replace("[1, 2, 3]", "[1, 2]")
+    (project / "other.yaml").write_text(other)
+    (project / "three.yaml").write_text((project / "three.yaml").read_text().replace("[1, 2, 3]", "[1, 2]"))
+    ran(project / "shards", "--shard", "1/1")
+
+    passed = nsa_harness("report", "merge", "shards", "three.yaml", "--runs", "passed")
+    done = nsa_harness("report", "merge", "shards", "three.yaml", "other.yaml", "--runs", "merged")
+
+    assert passed.exit_code == 0, passed.output
+    assert done.exit_code == 6
+    assert "other.yaml: no job left a run of it at or below shards" in done.stderr
+    assert len(list(Path("merged").iterdir())) == 2
+    run_dir = next(path for path in Path("merged").iterdir() if path.name.endswith("-other"))
+    for form in ("terminal", "short", "github", "md", "html", "junit", "json"):
+        text = " ".join(nsa_harness("report", run_dir, "--format", form).output.split())
+        assert "2 cells of every shard were not run" in text, form
+        assert not re.search(r"PASS: nothing failed|all \d+ passed|every trial passed|✅", text, re.IGNORECASE), form
+    assert nsa_harness("ci", "annotate", run_dir).output.startswith("::warning title=every shard")
+    assert nsa_harness("fsck", run_dir).exit_code == 0
+
+
+def test_where_no_job_left_any_run_the_merge_names_the_command_that_runs_the_matrix(project):
+    done = nsa_harness("report", "merge", "shards", "three.yaml", "--runs", "merged")
+
+    assert done.exit_code == 6
+    run_dir = next(Path("merged").iterdir())
+    (part,) = History.read(run_dir).question.lost
+    assert part.invocation.argv == ("nsa-harness", "matrix", "run", "three.yaml")
+    assert shlex.join(part.invocation.argv) in done.stdout
+    again = nsa_harness("report", "merge", run_dir, "--runs", "again")
+    assert again.exit_code == 6, "a merge keeps what an earlier one had missed"
+    assert "3 cells of every shard were not run" in " ".join(again.stdout.split())
+    nsa_harness(*part.invocation.argv[1:], "--runs", "shards")
+    whole = nsa_harness("report", "merge", "shards", "merged", "three.yaml", "--runs", "whole")
+    assert whole.exit_code == 1
+    assert "3 cells: 2 PASS, 1 CRASH (ValueError)" in whole.output
+    assert "not run" not in whole.output
+
+
+def test_a_file_is_of_the_runs_that_ask_the_same_from_another_place(project):
+    ran(project / "shards", "--shard", "1/1", "--max-trials", 9)
+    (project / "elsewhere").mkdir()
+    (project / "elsewhere" / "three.yaml").write_text((project / "three.yaml").read_text())
+
+    done = nsa_harness("report", "merge", "shards", "elsewhere/three.yaml", "--runs", "merged")
+
+    assert done.exit_code == 1, done.output
+    assert len(list(Path("merged").iterdir())) == 1
+
+
+def test_a_matrix_file_alone_names_no_runs_to_merge(project):
+    assert nsa_harness("report", "merge", "three.yaml").exit_code == 2
+    assert nsa_harness("report", "merge", "shards", "absent.yaml").exit_code == 2
+
+
 def test_a_shard_that_no_cell_was_left_for_is_not_missed(project):
     for shard in (1, 2, 3):
         ran(project / "shards" / str(shard), "--shard", f"{shard}/4")
