@@ -156,10 +156,10 @@ def _for(findings: Findings, boundary: Boundary, *, place: str, ours: bool) -> l
         case Finding.NO_FAILURE:
             return [_certify(findings, boundary), _further(findings), _longer(findings) if ours else None]
         case Finding.NO_THRESHOLD_SLOW:
-            return [_more_time(findings, boundary)]
+            return [more_time_along(findings)]
         case Finding.INCONCLUSIVE:
             once_more = NextStep(text="Ask again.", command=findings.run.argv)
-            return [_unresolved(findings), _more_time(findings, boundary), once_more]
+            return [_unresolved(findings), more_time_along(findings), once_more]
 
 
 def go_on(findings: Findings) -> NextStep:
@@ -305,8 +305,10 @@ def _longer(findings: Findings) -> NextStep | None:
     return _ask_again(findings, text, "--steps", str(10 * steps))
 
 
-def _more_time(findings: Findings, boundary: Boundary) -> NextStep | None:
-    fit = boundary.fit
+def more_time_along(findings: Findings) -> NextStep | None:
+    """As much time as the slow trial of a threshold search should need, or four limits; None where none was slow."""
+    boundary = findings.run.boundary
+    fit = None if boundary is None else boundary.fit
     slow = findings.slow_groups
     if not slow:
         return None

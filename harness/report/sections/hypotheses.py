@@ -13,6 +13,7 @@ from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.reading.pace import TEN_TIMES
 from harness.report import seen
+from harness.report.next_steps import more_time_along
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.where import where
 from harness.report.words import at, of
@@ -46,7 +47,7 @@ def section(findings: Findings) -> Block | None:
     if record.verdict.kind is Kind.HANG:
         rows.append(_slow_not_hung(findings, record))
     elif record.verdict.kind is Kind.SLOW:
-        rows.append(_hung_not_slow(record))
+        rows.append(_hung_not_slow(findings, record))
     rows += of_verdict(record)
     return Block(title="Hypotheses", markdown=table(HEAD, rows)) if rows else None
 
@@ -120,14 +121,21 @@ def _longer_silence(findings: Findings, record: TrialRecord) -> str:
     return f"{text}: {code(shlex.join(again))}" if again else text
 
 
-def _hung_not_slow(record: TrialRecord) -> tuple[str, ...]:
+def _hung_not_slow(findings: Findings, record: TrialRecord) -> tuple[str, ...]:
     steps = len(record.measurement.step_s)
+    longer = more_time_along(findings) if record.outcome.stopped_by is StopReason.TOTAL else None
+    if longer is None:
+        decides = _longer_silence(findings, record)
+    elif longer.command:
+        decides = f"the same with more time: {code(shlex.join(longer.command))}"
+    else:
+        decides = f"the same with a total limit above {seconds(4 * record.trial.budget.total.seconds)}"
     return (
         "a hang, not a slow step",
         "-",
         md(f"{steps} steps were finished, and it still made progress when the limit ran out"),
         "the end of the trial: it was cut off",
-        f"the same with a total limit above {seconds(4 * record.trial.budget.total.seconds)}",
+        decides,
     )
 
 

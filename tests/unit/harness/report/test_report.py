@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -643,6 +644,14 @@ def test_what_decides_between_slow_and_hung_is_more_of_what_ended_it(make_run, r
     (row,) = (line for line in markdown.render(build(run, run_dir)).splitlines() if "a slow step, not a hang" in line)
     assert re.search(decides, row)
     assert ("the same with" in row) is (reason is not StopReason.CERTAIN)
+
+
+def test_what_decides_between_hung_and_slow_is_the_command_of_the_next_step(make_run):
+    run, run_dir = make_run("no_threshold_slow")
+    command = shlex.join(next_steps(Findings(run=run))[0].command)
+    (row,) = (line for line in markdown.render(build(run, run_dir)).splitlines() if "a hang, not a slow step" in line)
+    assert command.endswith("--total 220s")
+    assert row.endswith(f"| the same with more time: `{command}` |")
 
 
 def test_a_program_that_was_not_ended_by_a_limit_is_named_to_be_started_alone(make_run):
