@@ -13,13 +13,13 @@ HIDDEN = "<hidden>"
 """What stands in the file where a secret was."""
 
 _SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
-_SHORTEST = 6  # a shorter value would be found inside innocent text
+SHORTEST = 6  # a shorter value would be found inside innocent text
 _SHORTEST_LINE = 12  # of a value of several lines: they may hold a bracket or a word alone
 
 _HINTS = (
-    "key", "token", "secret", "passw", "pwd", "credential", "_pass", "bearer", "basic", "://", "hf_", "ghp_",
-    "gho_", "ghu_", "ghs_", "ghr_", "github_", "sk-", "akia", "xox", "eyj", "glpat", "npm_", "pypi-", "k_live", "aiza",
-    "dop_v1", "sg.", "hooks.slack", "discord", "mysql", "mariadb",
+    "key", "token", "secret", "passw", "passphrase", "pwd", "credential", "_pass", "cookie", "bearer", "basic", "://",
+    "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_", "sk-", "akia", "xox", "eyj", "glpat", "npm_", "pypi-",
+    "k_live", "aiza", "dop_v1", "sg.", "hooks.slack", "discord", "mysql", "mariadb",
     "--tok", "-p ", "-p'", '-p"', "-p,", "-p\t", "-p\n",
 )  # fmt: skip
 """In lower case. Where none of these is, there is nothing to look for: nearly everywhere."""
@@ -39,7 +39,7 @@ def secrets(env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """
     values: set[str] = set()
     for name, value in env:
-        is_innocent = value.startswith(("/", "~")) or value.isdigit() or len(value) < _SHORTEST
+        is_innocent = value.startswith(("/", "~")) or value.isdigit() or len(value) < SHORTEST
         if looks_secret(name) and not is_innocent:
             values.add(value)
     return tuple(sorted(values, key=len, reverse=True))
@@ -50,7 +50,7 @@ def secret_settings(settings: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     values: list[str] = []
     for name, value in settings:
         option = f"--{name.replace('_', '-')}"
-        if _is_secret_option(option) and len(value) >= _SHORTEST:
+        if _is_secret_option(option) and len(value) >= SHORTEST:
             values.append(value)
     return tuple(values)
 
@@ -72,11 +72,9 @@ def redact_text(text: str, *, values: Iterable[str] = (), word: str = HIDDEN) ->
         return text
     from harness.store import secret_forms as forms
 
-    text = forms.IN_URL.sub(word, forms.SHAPES.sub(word, text))
-    text = forms.ASSIGNED.sub(lambda match: f"{match[1]}{match[2]}{word}", text)
-    for pattern in (forms.LABELLED, forms.OPTION, forms.LOGIN, forms.MYSQL, forms.BEARER, forms.BLOCK):
+    for pattern in (forms.BEARER, forms.BLOCK):
         text = pattern.sub(lambda match: f"{match[1]}{word}", text)
-    return text
+    return forms.IN_URL.sub(word, forms.SHAPES.sub(word, forms.hide_values(text, word=word)))
 
 
 @lru_cache(maxsize=64)
@@ -118,7 +116,7 @@ def _in_base64(value: str) -> set[str]:
 
     raw = value.encode("utf-8", "surrogateescape")
     whole = raw[: len(raw) // 3 * 3]
-    codes = {b2a_base64(part, newline=False).decode().rstrip("=") for part in (raw, whole) if len(part) >= _SHORTEST}
+    codes = {b2a_base64(part, newline=False).decode().rstrip("=") for part in (raw, whole) if len(part) >= SHORTEST}
     return codes | {code.replace("+", "-").replace("/", "_") for code in codes}
 
 
