@@ -196,7 +196,7 @@ class LiveScreen:
         self.label = label
         self.out = uncleaned(out)
         self.colours = colours
-        self.current, self.note, self.tally = "", "", ""
+        self.head, self.current, self.note, self.tally = "", "", "", ""
         self.done, self.total = 0, 0
         self.has_written = False
         self.drawn: list[str] = []  # the lines that move, as they stand on the screen
@@ -232,19 +232,19 @@ class LiveScreen:
 
     def started(self, trial: Trial, *, number: int, reason: str) -> None:
         """The moving line."""
-        self.current = f"{number:>3}  {where(trial, label=self.label):<34} starting: {reason}"
+        self.head = f"{number:>3}  {where(trial, label=self.label):<34}"
+        self.current = f"{self.head} starting: {reason}"
         self._draw()
 
     def watched(self, facts: Mapping[str, object]) -> None:
         """The moving line: phase, step, time, silence; below it what is being done about a silence."""
-        head = self.current.partition(" starting")[0].partition(" running")[0]
         text = f" running {facts.get('elapsed_s', 0.0):.1f} s  {facts.get('phase') or 'start-up'}"
         if facts.get("step") is not None:
             text += f" of step {facts['step']}"
         silence = facts.get("silence_s", 0.0)
         if isinstance(silence, float) and silence > 1.0:
             text += f"  silent {silence:.1f} s"
-        self.current = head + text
+        self.current = self.head + text
         if facts.get("note"):
             self.note = f"     {facts['note']}"
         self._draw()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -111,7 +111,7 @@ def emit(
     if form == "jobset":
         click.echo(json.dumps(jobset(rows, files=files, image=image, claim=claim or ""), indent=1))
         return
-    matrix = {"include": rows}
+    matrix = {"include": [job.row for job in rows]}
     click.echo(f"matrix={json.dumps(matrix)}" if form == "gha" else json.dumps(matrix, indent=1))
 
 
@@ -122,9 +122,60 @@ def _label(text: str, ctx: click.Context) -> tuple[int, list[str]]:
     return int(gpus), list(map(str.strip, labels.split(",")))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """One job: the part ``number`` of ``of`` of the cells of the matrix in ``file`` that need ``gpus`` GPUs."""
+
+    file: str
+    matrix: Matrix
+    gpus: int
+    number: int
+    of: int
+    cells: int
+    runs_on: list[str]
+
+    @property
+    def group(self) -> str:
+        """What it and the other parts of the same cells are called."""
+        return f"{self.matrix.name}-gpus{self.gpus}"
+
+    @property
+    def name(self) -> str:
+        """What it is called: ``m-gpus0``, or ``m-gpus0-1of2``."""
+        return self.group + ("" if self.of == 1 else f"-{self.number}of{self.of}")
+
+    @property
+    def of_all(self) -> str:
+        """The words of the command that would run all the parts."""
+        return f"matrix run {shlex.quote(self.file)} --gpus {self.gpus}"
+
+    @property
+    def args(self) -> str:
+        """The words of its command."""
+        return f"{self.of_all} --shard {self.number}/{self.of}"
+
+    @property
+    def timeout_minutes(self) -> int:
+        """The longest that it may take."""
+        seconds = self.matrix.effort.max_seconds
+        return WITHOUT_BUDGET_MINUTES if seconds is None else math.ceil(seconds / 60) + SPARE_MINUTES
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """It as JSON has it, and a workflow reads it."""
+        return {
+            "name": self.name,
+            "runs_on": self.runs_on,
+            "gpus": self.gpus,
+            "cells": self.cells,
+            "timeout_minutes": self.timeout_minutes,
+            "args": self.args,
+        }
+
+
 def jobs(
     matrices: list[tuple[str, Matrix]], *, max_jobs: int, labels: dict[int, list[str]] | None = None
-) -> list[dict[str, Any]]:
+) -> list[ShardJob]:
     """The jobs for these matrices; each group of cells gets shards in proportion to its trials.
 
     Raises:
@@ -142,14 +193,22 @@ def jobs(
     if len(groups) > max_jobs:
         raise SpecError(f"{len(groups)} jobs are the least (one for each file and number of GPUs): raise --max-jobs")
     spare = max_jobs - len(groups)
-    rows: list[dict[str, Any]] = []
+    rows: list[ShardJob] = []
     for path, matrix, gpus, cells in groups:
         shards = min(1 + math.floor(spare * len(cells) * matrix.passes / total), len(cells))
         usual = ["self-hosted", f"gpus-{gpus}"] if gpus else ["ubuntu-latest"]
         runs_on = (labels or {}).get(gpus, usual)
         for number in range(1, shards + 1):
-            n_cells = len(shard_of(cells, number, shards))
-            rows.append(_shard_job(path, matrix, gpus, n_cells, f"{number}/{shards}", runs_on))
+            row = ShardJob(
+                file=path,
+                matrix=matrix,
+                gpus=gpus,
+                number=number,
+                of=shards,
+                cells=len(shard_of(cells, number, shards)),
+                runs_on=runs_on,
+            )
+            rows.append(row)
     return rows
 
 
@@ -165,20 +224,7 @@ def _named_apart(matrices: list[tuple[str, Matrix]]) -> list[tuple[str, Matrix]]
     return list(rows.values())
 
 
-def _shard_job(path: str, matrix: Matrix, gpus: int, n_cells: int, shard: str, runs_on: list[str]) -> dict[str, Any]:
-    """One job: a ``shard`` (``1/4``) of the cells that need as many GPUs."""
-    seconds = matrix.effort.max_seconds
-    return {
-        "name": f"{matrix.name}-gpus{gpus}" + ("" if shard == "1/1" else f"-{shard.replace('/', 'of')}"),
-        "runs_on": runs_on,
-        "gpus": gpus,
-        "cells": n_cells,
-        "timeout_minutes": WITHOUT_BUDGET_MINUTES if seconds is None else math.ceil(seconds / 60) + SPARE_MINUTES,
-        "args": f"matrix run {shlex.quote(str(path))} --gpus {gpus} --shard {shard}",
-    }
-
-
-def gitlab(rows: list[dict[str, Any]], *, files: Iterable[Path], install: str, image: str) -> dict[str, Any]:
+def gitlab(rows: list[ShardJob], *, files: Iterable[Path], install: str, image: str) -> dict[str, Any]:
     """The same jobs as a child pipeline of GitLab's (JSON is YAML), with one that merges them at its end."""
     artifacts = {"when": "always", "paths": ["runs/", "nsa-harness.xml"], "reports": {"junit": "nsa-harness.xml"}}
     after = [
@@ -188,10 +234,10 @@ def gitlab(rows: list[dict[str, Any]], *, files: Iterable[Path], install: str, i
     common = {"image": image, "before_script": [install], "after_script": after, "artifacts": artifacts}
     pipeline: dict[str, Any] = {"stages": ["trials", "merge"]}
     for row in rows:
-        runs = {"NSA_HARNESS_RUNS": f"runs/{row['name']}"}
-        tags = {} if row["runs_on"] == ["ubuntu-latest"] else {"tags": row["runs_on"]}
-        own = {"variables": runs, "timeout": f"{row['timeout_minutes']} minutes", **tags}
-        pipeline[row["name"]] = {**common, "stage": "trials", **own, "script": [f"nsa-harness {row['args']}"]}
+        runs = {"NSA_HARNESS_RUNS": f"runs/{row.name}"}
+        tags = {} if row.runs_on == ["ubuntu-latest"] else {"tags": row.runs_on}
+        own = {"variables": runs, "timeout": f"{row.timeout_minutes} minutes", **tags}
+        pipeline[row.name] = {**common, "stage": "trials", **own, "script": [f"nsa-harness {row.args}"]}
     pipeline["merge"] = {
         **common,
         "stage": "merge",
@@ -203,7 +249,7 @@ def gitlab(rows: list[dict[str, Any]], *, files: Iterable[Path], install: str, i
     return pipeline
 
 
-def jobset(rows: list[dict[str, Any]], *, files: Iterable[Path], image: str, claim: str) -> dict[str, Any]:
+def jobset(rows: list[ShardJob], *, files: Iterable[Path], image: str, claim: str) -> dict[str, Any]:
     """The same jobs as a JobSet of Kubernetes (v1alpha2), and one that merges them: the set fails as that one does.
 
     The shards of one file and number of GPUs are the pods of one Indexed Job. A finding (exit code 1) fails no pod, so
@@ -217,13 +263,12 @@ def jobset(rows: list[dict[str, Any]], *, files: Iterable[Path], image: str, cla
 
     trials: list[dict[str, Any]] = []
     names: list[str] = []
-    for args, shards in grouped(rows, lambda row: row["args"].rpartition("/")[0].rpartition(" ")[0]).items():
-        gpus, n = shards[0]["gpus"], len(shards)
-        run = f"nsa-harness {args} $((JOB_COMPLETION_INDEX + 1))/{n} || [ $? -eq 1 ]"
-        name = _dns(shards[0]["name"].removesuffix(f"-1of{n}"), names=names)
+    for first, *_ in grouped(rows, lambda row: row.of_all).values():
+        run = f"nsa-harness {first.of_all} --shard $((JOB_COMPLETION_INDEX + 1))/{first.of} || [ $? -eq 1 ]"
+        name = _dns(first.group, names=names)
         names.append(name)
-        pod = _pod(run, image=image, claim=claim, gpus=gpus, runs=f"runs/{name}/$JOB_COMPLETION_INDEX")
-        trials.append(_job(name, pod, pods=n, minutes=max(row["timeout_minutes"] for row in shards)))
+        pod = _pod(run, image=image, claim=claim, gpus=first.gpus, runs=f"runs/{name}/$JOB_COMPLETION_INDEX")
+        trials.append(_job(name, pod, pods=first.of, minutes=first.timeout_minutes))
     if len(trials) > MOST_AWAITED:
         raise SpecError(
             f"{len(trials)} pairs of a file and a number of GPUs, but a JobSet takes {MOST_AWAITED} at most"
@@ -232,7 +277,7 @@ def jobset(rows: list[dict[str, Any]], *, files: Iterable[Path], image: str, cla
     merge = _pod(command, image=image, claim=claim, gpus=0, runs="merged")
     after = [{"name": name, "status": "Complete"} for name in names]
     jobs = [*trials, {**_job("merge", merge, pods=1, minutes=SPARE_MINUTES), "dependsOn": after}]
-    name = _dns(f"nsa-{rows[0]['name'].partition('-gpus')[0]}", names=[])
+    name = _dns(f"nsa-{rows[0].matrix.name}", names=[])
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",

@@ -448,7 +448,7 @@ def _lint(paths: tuple[Path, ...]) -> ExitCode:
         claims = problems(text)
         number += len(claims)
         for problem in claims:
-            say(f"{path}:{problem.line}: {str(problem).partition(': ')[2]}")
+            say(f"{path}:{problem.line}: {problem.what}")
     click.echo(
         f"{number} claims too strong for trials in {len(paths)} file(s)" if number else "nothing to remark", err=True
     )

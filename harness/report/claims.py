@@ -50,7 +50,12 @@ class Problem:
     untested: str = ""
 
     def __str__(self) -> str:
-        text = f"line {self.line}: {self.word!r} claims too much; say observed, reproduced or isolated"
+        return f"line {self.line}: {self.what}"
+
+    @property
+    def what(self) -> str:
+        """It without its line."""
+        text = f"{self.word!r} claims too much; say observed, reproduced or isolated"
         if self.untested_line is None:
             return text
         return f"{text} (line {self.untested_line} says: {self.untested!r})"

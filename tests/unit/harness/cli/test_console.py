@@ -63,15 +63,24 @@ def test_what_moves_stands_below_what_stays_and_leaves_nothing(terminal):
     assert terminal.getvalue().endswith("\x1b[J\n"), "a blank line parts the trials from the answer"
 
 
+LIMIT = Limit(seconds=1.0, source="default")
+TRIAL = Trial(
+    target="nsa", point=Point(), repeat=0, role="search", config={"trial.repeat": 0}, seed=0, code="c", machine="m",
+    budget=Budget(startup=LIMIT, stall=LIMIT, total=LIMIT),
+)  # fmt: skip
+
+
+def test_a_trial_may_be_called_by_the_words_of_the_moving_line(terminal):
+    with LiveScreen(terminal, label=lambda _: "mode=is running, starting") as live:
+        live.started(TRIAL, number=1, reason="search")
+        live.watched({"elapsed_s": 0.5})
+        live.watched({"elapsed_s": 1.5})
+        assert terminal.shown[0].startswith("  1  mode=is running, starting          running 1.5 s")
+
+
 def test_a_long_name_leaves_the_verdict_in_its_column():
-    config = {"trial.repeat": 0}
-    limit = Limit(seconds=1.0, source="default")
-    trial = Trial(
-        target="nsa", point=Point(), repeat=0, role="search", config=config, seed=0, code="c", machine="m",
-        budget=Budget(startup=limit, stall=limit, total=limit),
-    )  # fmt: skip
     record = TrialRecord(
-        trial=trial,
+        trial=TRIAL,
         outcome=Outcome(ending=Ending.EXITED, duration_s=1.5),
         measurement=Measurement(),
         verdict=Verdict(kind=Kind.PASS, confidence=Confidence.PROOF, rule="passed", because="exit status 0", cites=()),

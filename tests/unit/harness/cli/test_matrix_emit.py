@@ -46,7 +46,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("most", [2, 3, 5, 9])
 def test_every_cell_is_in_exactly_one_job(file: Path, most: int):
-    rows = jobs([(str(file), load_matrix(file).matrix)], max_jobs=most)
+    rows = [job.row for job in jobs([(str(file), load_matrix(file).matrix)], max_jobs=most)]
     assert len(rows) <= most
     ran = []
     for row in rows:
@@ -78,6 +78,19 @@ def test_two_files_of_the_same_name_have_jobs_of_their_own(file: Path, form: str
     names = [row["name"] for row in printed["include"]] if form == "json" else list(printed)
     assert {f"{name}-gpus{gpus}" for name in ("m", "m-v2", "m-v3") for gpus in (0, 2)} <= set(names)
     assert len(names) == len(set(names))
+
+
+def test_a_jobset_is_called_as_its_matrix_whatever_that_is_called(file: Path):
+    file.write_text(TEXT.replace("name: m\n", "name: two-gpus-1of2\n"))
+    done = CliRunner().invoke(matrix, ["emit", str(file), "--format", "jobset", "--claim", "work", "--max-jobs", "3"])
+    assert done.exit_code == 0, done.output
+    jobset = json.loads(done.stdout)
+    assert jobset["metadata"]["name"] == "nsa-two-gpus-1of2"
+    assert [job["name"] for job in jobset["spec"]["replicatedJobs"]] == [
+        "two-gpus-1of2-gpus0",
+        "two-gpus-1of2-gpus2",
+        "merge",
+    ]
 
 
 def test_fewer_jobs_than_groups_is_refused(file: Path):
