@@ -67,6 +67,10 @@ def _shows_growth(points: tuple[tuple[float, float], ...]) -> bool:
     return grown is not None and grown.is_shown
 
 
+SECONDS_PER_STEP, SECONDS_PER_TRIAL = "seconds per step", "seconds per trial"
+"""Quantities of a fit that are times."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFit:
     """What passed trials cost against the axis: ``quantity = intercept + slope * value`` by least squares.
@@ -97,6 +101,16 @@ class ScalingFit:
     exponent_high: float | None = None
     note: str = ""
     is_by_value: bool = False
+
+    @property
+    def is_per_step(self) -> bool:
+        """Whether it is of single training steps."""
+        return self.quantity == SECONDS_PER_STEP
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it is of seconds, of steps or of whole trials."""
+        return self.quantity in (SECONDS_PER_STEP, SECONDS_PER_TRIAL)
 
     @property
     def sizes(self) -> tuple[float, ...]:

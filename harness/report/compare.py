@@ -41,14 +41,15 @@ NOT_COMPARED = "Not compared: the program's own files, which a run does not reco
 TRACKED_ALONE = "Of the program's own files, those are compared that git tracks."
 """Of a program whose commit was recorded."""
 
+MORE_OFTEN, LESS_OFTEN = "failing more often", "failing less often"
 CHANGES = {
     "broken": "bad",
     "slow now": "bad",
-    "failing more often": "bad",
+    MORE_OFTEN: "bad",
     "other failure": "unsure",
     "fixed": "good",
     "no longer slow": "good",
-    "failing less often": "good",
+    LESS_OFTEN: "good",
     "inconclusive": "unsure",
 }
 """What may become of a cell, the most urgent first, and whether that is good."""
@@ -92,7 +93,7 @@ class Pair:
         before, after = (_failed(side) / len(side) for side in (self.before, self.after))
         if before == after or is_by_luck:
             return "the same"
-        return "failing more often" if after > before else "failing less often"
+        return MORE_OFTEN if after > before else LESS_OFTEN
 
     @property
     def _ends_alike(self) -> bool:
@@ -133,12 +134,10 @@ class Pair:
     @property
     def is_one_thing(self) -> bool:
         """Whether both sides differ in one setting: of a command line in one word, or one option with its value."""
-        if len(self.changed) != 1 or not self.changed[0].startswith("command: "):
-            return len(self.changed) == 1
         old, new = (Counter(_words(side)) for side in (self.before, self.after))
         gone, come = list((old - new).elements()), list((new - old).elements())
         option = [word.startswith("--") for word in gone + come] == [True, False] and not (gone and come)
-        return max(len(gone), len(come)) <= 1 or option
+        return len(self.changed) == 1 and (max(len(gone), len(come)) <= 1 or option)
 
 
 def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None = None) -> Report:
@@ -309,7 +308,7 @@ def _answer(changes: Counter[str], cell_pairs: Sequence[Pair]) -> str:
 
 def _turn(pair: Pair) -> str:
     """``layers=4: CRASH 2 of 4 before, CRASH 4 of 4 after``; how often is said where it is what changed."""
-    is_rate = pair.change.startswith("failing ")
+    is_rate = pair.change in (MORE_OFTEN, LESS_OFTEN)
     sides = [each_verdict(side) + (f" {_counts(side)}" if is_rate else "") for side in (pair.before, pair.after)]
     unsure = ", which says too little" if pair.change == "inconclusive" else ""
     return f"{pair.name}: {sides[0]} before, {sides[1]} after{unsure}"

@@ -26,7 +26,7 @@ from harness.report.next_step import NextStep
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
 from harness.report.watched import step as step_of_watched
-from harness.report.words import at, beyond, per_step, program_of
+from harness.report.words import at, beyond, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -335,7 +335,7 @@ def more_time_along(findings: Findings) -> NextStep | None:
 def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> float:
     """Seconds that a healthy trial at ``at_value`` should take, from the fit; steps are counted, overhead added."""
     fitted = max(dict(fit.predicted).get(at_value, 0.0), fit.intercept + fit.slope * at_value)
-    if not per_step(fit):
+    if not fit.is_per_step:
         return fitted
     steps = 1
     overheads: list[float] = []

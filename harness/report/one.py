@@ -72,8 +72,7 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path, steps: Sequen
         out += ["", *_indented(reason)] if reason else []
     out += ["", *_indented(_numbers(record, evidence))]
     if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
-        cleanup = seen.cleanup(record.outcome.cleanup).replace("**", "").replace("\\", "")
-        out += _indented(f"cleaned up: {clean(cleanup)}")
+        out += _indented(f"cleaned up: {clean(seen.cleanup(record.outcome.cleanup, is_page=False))}")
     out += ["", *named_path("report", where, width=WIDTH)]
     step = next(iter(steps), None) if record.verdict.kind is not Kind.PASS else None
     out += wrap(f"next: {clean(step.text)}", width=WIDTH) if step else []

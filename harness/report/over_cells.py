@@ -350,7 +350,7 @@ def _grows(findings: Findings, axis_fit: AxisFit) -> str:
     fit, sizes = axis_fit.fit, axis_fit.fit.sizes
     settings = other_settings(findings, axis_fit)
     others = f"with {listed(settings)}; " if settings else ""
-    unit = " s" if "seconds" in fit.quantity else ""
+    unit = " s" if fit.is_of_time else ""
     interval = f", 95 %: {fit.slope_low:.3g} to {fit.slope_high:.3g}" if fit.slope_low != fit.slope_high else ""
     return (
         f"{fit.quantity[0].upper() + fit.quantity[1:]}: {fit.slope:.3g}{unit} more for each {axis_fit.axis}{interval} "

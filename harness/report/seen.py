@@ -216,14 +216,15 @@ def healthy(prediction: Prediction | None) -> str:
     )
 
 
-def cleanup(done: Cleanup) -> str:
-    """What was sent, what ended, what is left."""
+def cleanup(done: Cleanup, *, is_page: bool = True) -> str:
+    """What was sent, what ended, what is left; for a page or a terminal."""
     each = (f"{name} to {count(n, 'process')} at {seconds(t_s)}" for t_s, name, n in done.signals)
     signals = ", ".join(each) or "no signal needed"
     if done.gone:
         return f"{signals}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
     survivors = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
-    return f"{signals}; **still there:** {md(survivors)}{_files(done)}"
+    still_there = f"**still there:** {md(survivors)}" if is_page else f"still there: {survivors}"
+    return f"{signals}; {still_there}{_files(done)}"
 
 
 def _files(done: Cleanup) -> str:

@@ -233,7 +233,7 @@ def grows(findings: Findings, fit: ScalingFit) -> str:
 
     Empty with two values, which cannot show any.
     """
-    timed = "step" if per_step(fit) else "trial"
+    timed = "step" if fit.is_per_step else "trial"
     if len(fit.sizes) < LEAST_FOR_GROWTH:
         return ""
     if fit.may_grow:
@@ -259,11 +259,6 @@ def other_settings(findings: Findings, axis_fit: AxisFit) -> list[str]:
     """The settings along which a line over many cells lies, those that are not the good ones."""
     good = dict(findings.run.spec.matrix.space.good)
     return [assignment(name, value) for name, value in axis_fit.fixed if value != good.get(name)]
-
-
-def per_step(fit: ScalingFit) -> bool:
-    """Whether the fit is of single training steps, not of whole trials."""
-    return "step" in fit.quantity
 
 
 def unit(findings: Findings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import Boundary, Claim, Count, Finding, RateBand
+from harness.core.boundary import SECONDS_PER_TRIAL, Boundary, Claim, Count, Finding, RateBand
 from harness.core.point import assignment, word_of
 from harness.search.certificate import failure_curve, stated
 from harness.search.independence import LEVEL, RunsTest, runs_test
@@ -73,7 +73,7 @@ def _fit(search: ThresholdSearch) -> ScalingFit | None:
     points: list[tuple[float, float]] = []
     for number, times in search.costs.passes.items():
         points += [(number, seconds) for seconds in times]
-    return fit_scaling("seconds per trial", points, open_numbers)
+    return fit_scaling(SECONDS_PER_TRIAL, points, open_numbers)
 
 
 def failing_from(search: ThresholdSearch) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.core.boundary import ScalingFit
+from harness.core.boundary import SECONDS_PER_STEP, SECONDS_PER_TRIAL, ScalingFit
 from harness.core.evidence import GRAPH_NODES
 from harness.core.fit import fit_line, medians, student_t
 from harness.core.laws import LEAST_ERROR, fitted, growth, power, straight
@@ -127,7 +127,7 @@ def scaling_of(records: Sequence[TrialRecord], *, axis: Axis) -> ScalingFit | No
             steps.append((size, median(step_s)))
         if kind is Kind.PASS:
             whole.append((size, record.outcome.duration_s))
-    return _along(axis, "seconds per step", steps) or _along(axis, "seconds per trial", whole)
+    return _along(axis, SECONDS_PER_STEP, steps) or _along(axis, SECONDS_PER_TRIAL, whole)
 
 
 def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFit, ...]:

@@ -23,7 +23,7 @@ def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
         fit = run.boundary.fit if run.boundary else None
         return draw(fit, axis=run.axis.name, hide=hide) if fit else None
     for axis_fit in findings.answer.fits:
-        if "seconds" in axis_fit.fit.quantity:
+        if axis_fit.fit.is_of_time:
             return draw(axis_fit.fit, axis=axis_fit.axis, hide=hide)
     return None
 

@@ -62,7 +62,7 @@ def _alt(findings: Findings) -> str:
     for cell in findings.along:
         counts = f" ({cell.bad or cell.good} of {len(cell)})" if len(cell) else ""
         by_mark.setdefault(mark(cell), []).append(f"{cell.value}{counts}")
-    text = "; ".join(f"{LEGEND[m].removeprefix('blank: ')}: {listed(v, most=40)}" for m, v in by_mark.items())
+    text = "; ".join(f"{LEGEND[m]}: {listed(v, most=40)}" for m, v in by_mark.items())
     return f"{findings.run.axis.name}: {text}."
 
 

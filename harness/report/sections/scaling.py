@@ -124,7 +124,7 @@ def _row(findings: Findings, growth: AxisFit) -> tuple[object, ...]:
         md(growth.axis),
         md(fit.quantity),
         count(len(fit.points), "trial"),
-        f"{fit.slope:.3g} s" if "seconds" in fit.quantity else f"{fit.slope:.3g}",
+        f"{fit.slope:.3g} s" if fit.is_of_time else f"{fit.slope:.3g}",
         interval,
         f"{fit.r_squared:.3f}",
         power(fit) if fit.exponent is not None and fit.is_growth else "-",

@@ -20,7 +20,7 @@ LEGEND = {
     "x": "failed in some trials",
     "s": "ran out of time, still making progress",
     "?": "inconclusive",
-    " ": "blank: not tried",
+    " ": "not tried",
     "|": "the first failing value follows",
 }
 """What the marks mean; each mark is a different character, so that colour is never needed."""
@@ -68,9 +68,11 @@ def mark(cell: Cell) -> str:
 def legend(findings: Findings) -> str:
     """The marks that occur, with their meaning."""
     marks = set(map(mark, findings.along)) | ({"|"} if "|" in text(findings) else set[str]())
-    return " · ".join(
-        f"`{sign}` {meaning}" if sign != " " else meaning for sign, meaning in LEGEND.items() if sign in marks
-    )
+    parts: list[str] = []
+    for sign, meaning in LEGEND.items():
+        if sign in marks:
+            parts.append(f"{'blank:' if sign == ' ' else f'`{sign}`'} {meaning}")
+    return " · ".join(parts)
 
 
 def _items(findings: Findings) -> Sequence[str]:

@@ -21,7 +21,7 @@ from harness.report.viewer.data import axes
 from harness.report.viewer.tracks import StretchKind, tracks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from harness.core.evidence import Evidence, ThreadStack
     from harness.core.record import TrialRecord
@@ -119,11 +119,13 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
     """
     frames: dict[tuple[str, str, int], int] = {}
     profiles: list[dict[str, Any]] = []
+    first_of: dict[int, int] = {}
     for number, record in enumerate(report.run.records, start=1):
         evidence = report.findings.evidence_of(record)
         name = f"trial {number}: {_name(report, record)}: {record.verdict}"
-        if evidence is not None:
-            profiles += _profiles(evidence, frames, name=name)
+        if evidence is not None and (of_trial := _profiles(evidence, frames, name=name)):
+            first_of[number] = len(profiles)
+            profiles += of_trial
     if not profiles:
         raise NothingToShowError(
             f"{report.run.id}: no stack was taken in any of its trials, so there is no profile to write. "
@@ -137,23 +139,18 @@ def speedscope(report: Report, *, hide: Callable[[str], str]) -> str:
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": f"{report.run.id}: {report.title}",
         "exporter": _maker(),
-        "activeProfileIndex": _active(report, profiles),
+        "activeProfileIndex": _active(report, first_of),
         "shared": {"frames": locations},
         "profiles": profiles,
     }
     return _text(document, hide)
 
 
-def _active(report: Report, profiles: list[dict[str, Any]]) -> int:
+def _active(report: Report, first_of: Mapping[int, int]) -> int:
     """The place of the profile to begin with: of the first trial that did not pass, where it has one."""
-    first = 1
     for trial in report.findings.trials:
         if trial.verdict.kind is not Kind.PASS:
-            first = trial.number
-            break
-    for place, profile in enumerate(profiles):
-        if profile["name"].startswith(f"trial {first}: "):
-            return place
+            return first_of.get(trial.number, 0)
     return 0
 
 

@@ -17,7 +17,7 @@ from harness.core.campaign import OwnCommand
 from harness.core.cause import CellCount
 from harness.core.codec import to_json
 from harness.core.evidence import Evidence, Frame, LogTail, RankFacts, StackSample, ThreadStack, WorkerResult
-from harness.core.outcome import Cleanup, StopReason
+from harness.core.outcome import Cleanup, StopReason, Survivor
 from harness.core.point import Point
 from harness.core.ports import Block
 from harness.core.record import Run
@@ -542,6 +542,12 @@ def test_a_limit_that_never_ends_a_trial_is_called_none():
 
 def test_a_signal_is_not_said_to_go_to_process_one():
     assert cleanup(Cleanup(signals=((8.8, "SIGTERM", 1),), ended=1)).startswith("SIGTERM to 1 process at 8.8 s; ")
+
+
+def test_on_a_terminal_the_command_of_what_is_still_there_is_as_it_was():
+    done = Cleanup(survivors=(Survivor(pid=7, state="D", command=r"cp **/*.pt C:\tmp"),))
+    assert cleanup(done, is_page=False) == r"no signal needed; still there: PID 7 in state D: cp **/*.pt C:\tmp"
+    assert cleanup(done).startswith("no signal needed; **still there:** PID 7")
 
 
 def test_the_thread_that_may_hold_the_lock_is_shown_and_a_parked_one_is_not():
