@@ -156,7 +156,7 @@ def _helpers(job: JobTree) -> Iterable[str]:
 def _next_step(ranks: Sequence[RankSeen]) -> list[str]:
     """What to do where somebody may not look into a rank, the first of them."""
     for rank in ranks:
-        if "ptrace refused" in rank.missing:
+        if rank.not_allowed:
             return ["", *wrap(f"{rank.name}: next: {WHO_MAY_LOOK}", width=WIDTH)]
     return []
 

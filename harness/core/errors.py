@@ -92,8 +92,12 @@ class UnknownFaultError(UnknownNameError):
 
 
 class StoreError(HarnessError):
-    """The run directory cannot be read or written; ``remedy`` is what helps where a place cannot be written to."""
+    """The run directory cannot be read or written; ``remedy`` is what helps where a place cannot be written to.
 
+    ``what`` is the message without what is safe, where it says that.
+    """
+
+    what = ""
     remedy = "Put right what this line names, or choose another place"
     help = f"What was written before is safe. {remedy}; a search goes on with --resume."
 
@@ -117,6 +121,7 @@ class NotBegunError(StoreError):
 
     def __init__(self, failed: StoreError) -> None:
         super().__init__(str(failed))
+        self.what = failed.what
         self.help = f"Nothing was begun. {failed.remedy} with --runs, and say it again."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.devices import CollectiveState, GpuSample, MemoryMark, RasReport
 from harness.core.node import Node
@@ -181,7 +181,7 @@ class SourceFailure:
     """A source that could not be used, and why; what is missing is evidence too.
 
     ``stopped_s`` is how long a process was stopped for nothing, seconds; ``no_python`` says that it runs no Python, so
-    that there are no stacks of Python's to be seen.
+    that there are no stacks of Python's to be seen, ``not_allowed`` that the kernel let nobody look.
     """
 
     id: EvidenceId
@@ -189,6 +189,12 @@ class SourceFailure:
     reason: str
     stopped_s: float = 0.0
     no_python: bool = False
+    not_allowed: bool = False
+
+    @classmethod
+    def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """What earlier versions wrote, whose reason alone said that nobody was let look."""
+        return {"not_allowed": str(data.get("reason", "")).startswith("ptrace refused"), **data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

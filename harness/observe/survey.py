@@ -19,7 +19,7 @@ from harness.reading.places import RankSeen
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.core.evidence import ProcessState, StackSample
+    from harness.core.evidence import ProcessState, SourceFailure, StackSample
     from harness.core.ports import Clock, StackSource
     from harness.observe.job import JobTree, Member, Worker
     from harness.observe.proc import Proc
@@ -53,7 +53,7 @@ class Survey:
         self._started_s = clock.now()
         self._looks: dict[int, list[ProcessState]] = defaultdict(list)
         self._stacks: dict[int, list[StackSample]] = defaultdict(list)
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, SourceFailure] = {}
 
     def take(self, *, samples: int) -> tuple[RankSeen, ...]:
         """Every rank, those that are absent included, after ``samples`` stack samples with a window between each two.
@@ -95,16 +95,16 @@ class Survey:
     def _dump(self, number: int, *, native: bool) -> None:
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             answers = pool.map(partial(self._stack, number=number, native=native), self._job.workers)
-            for worker, (sample, reason) in zip(self._job.workers, answers, strict=True):
+            for worker, (sample, failure) in zip(self._job.workers, answers, strict=True):
                 if sample is not None:
                     self._stacks[worker.member.pid].append(sample)
-                elif not native:
-                    self._refused[worker.member.pid] = reason
+                elif failure is not None and not native:
+                    self._refused[worker.member.pid] = failure
 
-    def _stack(self, worker: Worker, *, number: int, native: bool) -> tuple[StackSample | None, str]:
+    def _stack(self, worker: Worker, *, number: int, native: bool) -> tuple[StackSample | None, SourceFailure | None]:
         member = worker.member
         if not self._is_same(member):
-            return None, "ended"
+            return None, None
         sample, failures = sample_all(
             self._native if native else self._neutral,
             pid=member.pid,
@@ -115,17 +115,18 @@ class Survey:
             trial_dir=Path(),
         )
         if sample is None or not self._is_same(member):
-            return None, failures[0].reason if failures else "ended"
-        return (None, "") if native and not sample.native else (sample, "")
+            return None, next(iter(failures), None)
+        return (None if native and not sample.native else sample), None
 
     def _row(self, worker: Worker) -> RankSeen:
         member = worker.member
         stacks = tuple(self._stacks[member.pid])
         missing, is_there = "", self._is_same(member)
+        failure = self._refused.get(member.pid)
         if not is_there:
             missing = "ended while it was looked at"
         elif not stacks:
-            missing = f"could not be seen: {self._refused.get(member.pid, 'no answer')}"
+            missing = f"could not be seen: {failure.reason if failure else 'no answer'}"
         return RankSeen(
             rank=member.rank,
             pid=member.pid,
@@ -133,6 +134,7 @@ class Survey:
             looks=tuple(self._looks[member.pid]),
             missing=missing,
             refused=is_there and not stacks,
+            not_allowed=is_there and not stacks and failure is not None and failure.not_allowed,
         )
 
     def _absent(self) -> tuple[RankSeen, ...]:

@@ -28,7 +28,7 @@ from harness.classify.engine import classify
 from harness.classify.rules.busy import one_call
 from harness.classify.rules.stalled import STOPPED
 from harness.clock import WallClock
-from harness.core.errors import HarnessError
+from harness.core.errors import HarnessError, StoreError
 from harness.core.outcome import StopReason
 from harness.core.verdict import Case, Confidence, Kind
 from harness.observe.attach import Looker, job_logs
@@ -423,7 +423,7 @@ def reported(keep: Callable[[Path], Path]) -> str:
         runs = str(Settings.read().runs)
         return str(keep(Path(runs)))
     except Exception as error:  # noqa: BLE001 - whatever it is
-        why = str(error).partition(". Safe: ")[0] or type(error).__name__
+        why = (isinstance(error, StoreError) and error.what) or str(error) or type(error).__name__
     try:
         return f"{keep(Path(tempfile.mkdtemp(prefix='nsa-harness-')))} (not in {runs}: {why})"
     except Exception:  # noqa: BLE001 - most likely the same

@@ -37,9 +37,10 @@ _STOPPED = {"T": "stopped (state T)", "t": "held by a debugger (state t)"}
 class RankSeen:
     """What was seen of one rank; ``rank`` is None for a process that has no rank, ``pid`` for one that is not here.
 
-    ``missing`` says why there are no stacks; ``refused``: it is there, and nobody could look into it. ``looks`` come in
-    windows, as ``ProcessState.undisturbed_since`` says. ``required`` is False for a rank that need not be here, such as
-    one of another machine. ``node`` is the host on which it is, where several were looked at.
+    ``missing`` says why there are no stacks; ``refused``: it is there, and nobody could look into it, ``not_allowed``:
+    as the kernel let nobody. ``looks`` come in windows, as ``ProcessState.undisturbed_since`` says. ``required`` is
+    False for a rank that need not be here, such as one of another machine. ``node`` is the host on which it is, where
+    several were looked at.
     """
 
     rank: int | None
@@ -48,6 +49,7 @@ class RankSeen:
     looks: tuple[ProcessState, ...] = ()
     missing: str = ""
     refused: bool = False
+    not_allowed: bool = False
     required: bool = True
     node: str = ""
 

@@ -64,8 +64,8 @@ def step(verdict: Verdict, evidence: Evidence | None, job: ForeignJob | None) ->
     if verdict.kind is not Kind.UNRESOLVED:
         return _to_end(job.end_it if job is not None else "")
     if verdict.cause == "not-looked-into" and evidence is not None:
-        refused = any("ptrace refused" in failure.reason for failure in evidence.failures)
-        return NextStep(text=f"{WHO_MAY_LOOK[0].upper()}{WHO_MAY_LOOK[1:]}." if refused else SEE_WHY)
+        is_not_allowed = any(failure.not_allowed for failure in evidence.failures)
+        return NextStep(text=f"{WHO_MAY_LOOK[0].upper()}{WHO_MAY_LOOK[1:]}." if is_not_allowed else SEE_WHY)
     return NextStep(text=NEXT.get(verdict.cause or "", LATER))
 
 

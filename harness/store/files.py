@@ -166,7 +166,9 @@ def write_failed(path: Path, error: OSError, *, safe: str) -> StoreError:
     kind = _KINDS.get(error.errno or 0, StoreError)
     if kind is FullDiskError:
         what += f" ({_free(path)})"
-    return kind(f"{what}. Safe: {safe}.")
+    failed = kind(f"{what}. Safe: {safe}.")
+    failed.what = what
+    return failed
 
 
 def _free(path: Path) -> str:

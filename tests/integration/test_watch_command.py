@@ -175,7 +175,7 @@ def test_two_ranks_that_hang_alike_are_one_sentence_and_json_has_it_too(job):
 
 
 def test_a_job_that_nobody_may_look_into_is_not_judged(job, monkeypatch):
-    refused = SourceFailure(id="failure-1", source="py-spy", reason="ptrace refused (kernel.yama.ptrace_scope = 2)")
+    refused = SourceFailure(id="failure-1", source="py-spy", reason="ptrace refused (scope 2)", not_allowed=True)
     it = job("lock")
     monkeypatch.setattr("harness.observe.stacks.pyspy.PySpy.sample", lambda *_, **__: refused)
     monkeypatch.setattr("harness.observe.stacks.pystack.PyStack.sample", lambda *_, **__: refused)

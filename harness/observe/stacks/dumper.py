@@ -69,11 +69,12 @@ class Dump:
     """What a dumper printed; ``failure`` says why there is nothing to be read from it, None when there is.
 
     ``stopped_s`` is how long its target was seen held by it (state t), seconds; ``has_locals`` says that it printed
-    the frames' locals, too.
+    the frames' locals, too, ``not_allowed`` that the kernel did not let it look.
     """
 
     text: str = ""
     failure: str | None = None
+    not_allowed: bool = False
     stopped_s: float = 0.0
     has_locals: bool = False
 
@@ -103,10 +104,14 @@ class Dumper:
     ) -> StackSample | SourceFailure:
         """The stacks of the threads that it shows."""
 
-        def failure(reason: str, *, stopped_s: float = 0.0) -> SourceFailure:
-            name, no_python = self.name, bool(_NO_PYTHON.search(reason))
+        def failure(reason: str, *, stopped_s: float = 0.0, not_allowed: bool = False) -> SourceFailure:
             return SourceFailure(
-                id=f"failure-{number}-{name}", source=name, reason=reason, stopped_s=stopped_s, no_python=no_python
+                id=f"failure-{number}-{self.name}",
+                source=self.name,
+                reason=reason,
+                stopped_s=stopped_s,
+                no_python=bool(_NO_PYTHON.search(reason)),
+                not_allowed=not_allowed,
             )
 
         tool = self.tool or find_tool(self.name)
@@ -118,7 +123,7 @@ class Dumper:
             return failure(why_not)
         dump = self.ask(tool, pid, native=native)
         if dump.failure is not None:
-            return failure(dump.failure, stopped_s=dump.stopped_s)
+            return failure(dump.failure, stopped_s=dump.stopped_s, not_allowed=dump.not_allowed)
         try:
             threads = self.read(dump.text)
             sample = StackSample(
@@ -247,8 +252,8 @@ def run_dumper(argv: list[str], *, pid: int, proc: Proc, limit_s: float = DUMP_L
     _let_on(pid, before=before, proc=proc)
     if not proc.states(pid):
         return Dump(failure=f"process {pid} ended while it was looked at", stopped_s=stopped_s)
-    failure = why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc)
-    return Dump(failure=failure, stopped_s=stopped_s)
+    failure, not_allowed = why_refused(err.decode(errors="replace"), code=dumper.returncode, proc=proc)
+    return Dump(failure=failure, not_allowed=not_allowed, stopped_s=stopped_s)
 
 
 class _Stopwatch:
@@ -335,12 +340,12 @@ def _let_on(pid: int, *, before: str, proc: Proc) -> bool:
     return True
 
 
-def why_refused(message: str, *, code: int, proc: Proc) -> str:
-    """A dumper's error message in one line; the kernel's setting when it was not allowed to look."""
+def why_refused(message: str, *, code: int, proc: Proc) -> tuple[str, bool]:
+    """A dumper's error message in one line; the kernel's setting when it was not allowed to look, and whether so."""
     lines = list(map(str.strip, message.partition("Stack backtrace:")[0].splitlines()))
     text = " / ".join(line for line in lines if line not in ("", "Caused by:")) or "no message"
     if any(word in text.lower() for word in ("permission", "not permitted", "ptrace")):
         scope = proc.ptrace_scope()
         setting = "no Yama on this kernel" if scope is None else f"kernel.yama.ptrace_scope = {scope}"
-        return f"ptrace refused ({setting})"
-    return f"exit {code}: {text[:400]}"
+        return f"ptrace refused ({setting})", True
+    return f"exit {code}: {text[:400]}", False

@@ -285,9 +285,10 @@ def test_refusal_names_the_kernel_setting(tmp_path, scope, said):
         (tmp_path / "sys/kernel/yama").mkdir(parents=True)
         (tmp_path / "sys/kernel/yama/ptrace_scope").write_text(scope)
     message = "Permission Denied: Try running again with elevated permissions\n\nStack backtrace:\n 0: x\n"
-    reason = why_refused(message, code=1, proc=Proc(str(tmp_path)))
+    reason, not_allowed = why_refused(message, code=1, proc=Proc(str(tmp_path)))
     assert reason.startswith(f"ptrace refused ({said}")
     assert "Try running again" not in reason
+    assert not_allowed
 
 
 def test_dumper_that_is_refused_is_a_failure_without_its_advice(tool, child, tmp_path):
@@ -295,6 +296,7 @@ def test_dumper_that_is_refused_is_a_failure_without_its_advice(tool, child, tmp
     failure = sample(PySpy(tool=refuses), child, tmp_path)
     assert failure.reason.startswith("ptrace refused")
     assert "os error" not in failure.reason
+    assert failure.not_allowed
     assert not failure.no_python
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from harness.core.errors import HarnessError
+from harness.core.errors import NotBegunError
 from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Kind
@@ -30,6 +31,7 @@ from harness.pytest_plugin.place import (
     tell,
     write_mentions,
 )
+from harness.store.files import write_failed
 
 ROOT = Path(__file__).parents[4]
 
@@ -279,7 +281,8 @@ def test_a_hang_whose_report_cannot_be_written_there_is_told_with_one_elsewhere(
 
     def keep(runs: Path) -> Path:
         if runs.name == "full":
-            raise HarnessError("cannot write full: no space. Safe: nothing was begun.")
+            failed = write_failed(runs / "a. Safe: b", OSError(errno.EPERM, "no way"), safe="nothing was begun")
+            raise NotBegunError(failed)
         return runs / "report.md"
 
     def refuse(runs: Path) -> Path:
@@ -288,7 +291,7 @@ def test_a_hang_whose_report_cannot_be_written_there_is_told_with_one_elsewhere(
     report, _, why = reported(keep).partition(" (")
     assert Path(report).name == "report.md"
     assert Path(report).is_relative_to(tmp_path)
-    assert why == f"not in {tmp_path / 'full'}: cannot write full: no space)"
+    assert why == f"not in {tmp_path / 'full'}: cannot write {tmp_path / 'full'}/a. Safe: b: no way)"
     assert reported(refuse) == "none could be written: cannot write it: no space"
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from harness.cli.journal_text import status_lines
 from harness.core.campaign import CampaignAnswer, ForeignJob
-from harness.core.evidence import Evidence, Frame, Measurement, RankFacts, StackSample, ThreadStack
+from harness.core.codec import from_json
+from harness.core.evidence import Evidence, Frame, Measurement, RankFacts, SourceFailure, StackSample, ThreadStack
 from harness.core.outcome import Ending, Exit
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report import one
@@ -258,6 +259,27 @@ def test_a_job_that_only_the_end_of_its_container_ends_has_no_command_for_it():
     words = step(verdict, None, ForeignJob(end_it="a stop of its container: no signal from inside ends a process 1"))
     assert words.command == ()
     assert words.text.startswith("When you have seen enough, end the job with: a stop of its container")
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        ({"reason": "exit 1: a message of ours: ptrace refused", "not_allowed": False}, "See what is in the way with"),
+        ({"reason": "no word of it", "not_allowed": True}, "--cap-add SYS_PTRACE"),
+        ({"reason": "ptrace refused (kernel.yama.ptrace_scope = 2)"}, "--cap-add SYS_PTRACE"),  # of an earlier version
+    ],
+)
+def test_who_may_look_is_said_where_the_kernel_let_nobody(data, wanted):
+    failure = from_json(SourceFailure, {"id": "failure-1", "source": "py-spy", **data})
+    verdict = Verdict(
+        kind=Kind.UNRESOLVED,
+        confidence=Confidence.LOW,
+        rule="unresolved",
+        cause="not-looked-into",
+        because="",
+        cites=(),
+    )
+    assert wanted in step(verdict, looked((), failures=(failure,)), None).text
 
 
 def test_the_status_of_a_watch_names_its_next_step_and_its_job(look):
