@@ -287,6 +287,14 @@ def test_a_file_is_of_the_runs_that_ask_the_same_from_another_place(project):
     assert len(list(Path("merged").iterdir())) == 1
 
 
+def test_the_report_of_a_matrix_file_says_that_it_is_no_run(project):
+    """It was said that its machine.json cannot be read."""
+    for name in ("three.yaml", project / "three.yaml"):
+        done = nsa_harness("report", name)
+        assert done.exit_code == 6
+        assert f"{name} is a file, and a run is a folder" in done.stderr
+
+
 def test_a_matrix_file_alone_names_no_runs_to_merge(project):
     assert nsa_harness("report", "merge", "three.yaml").exit_code == 2
     assert nsa_harness("report", "merge", "shards", "absent.yaml").exit_code == 2
