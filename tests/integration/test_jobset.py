@@ -87,7 +87,8 @@ def test_its_pods_run_every_cell_once_and_the_last_one_merges_them(emitted, tmp_
                 words[-1] = words[-1].replace("matrix run", "matrix run --dry-run")  # there are none here
             env = {**os.environ, "PATH": path, "JOB_COMPLETION_INDEX": str(index)}
             done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, (name, done.stdout, done.stderr)
+            ended = 6 if name == "merge" else 0  # the cells with two GPUs left no run
+            assert done.returncode == ended, (name, done.stdout, done.stderr)
     (merged,) = (tmp_path / "merged").glob("*/journal.jsonl")
     ran = [event for line in merged.read_text().splitlines() if (event := json.loads(line))["event"] == "record"]
     settings = [event["data"]["record"]["trial"]["point"]["settings"] for event in ran]
