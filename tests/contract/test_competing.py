@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,9 @@ from harness.core.outcome import Ending, Exit, Outcome, StopReason
 from harness.core.point import Point
 from harness.core.trial import NEVER_S, Budget, Limit, Trial
 from harness.core.verdict import Case, Confidence, Kind
-from harness.store.cases import read_cases
-from raw_recordings import load_recording
+from recordings import DATA, SPECIMENS, names, raw, raw_names, recorded, specimen
 
-DATA = Path(__file__).parents[1] / "data"
-GPU = {f.name: load_recording(f)[0] for f in sorted((DATA / "evidence" / "h200").iterdir()) if f.is_dir()}
-NCCL = {judged.name: judged.case for judged in read_cases(DATA / "evidence" / "nccl")}
-CPU = {judged.name: judged.case for judged in read_cases(DATA / "specimens")}
+NCCL = DATA / "evidence" / "nccl"
 
 READY_TWICE = (
     "Expected to mark a variable ready only once. This error is caused by one of the following reasons: ... "
@@ -45,9 +40,16 @@ def crashed(message: str = "", *, log: str = "", **config: object) -> Case:
     return Case(trial=trial, outcome=Outcome(ending=Ending.EXITED, exit=Exit(code=1)), evidence=evidence)
 
 
-@pytest.mark.parametrize("case", [*GPU.values(), *NCCL.values(), *CPU.values()], ids=[*GPU, *NCCL, *CPU])
-def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(case):
-    verdict = classify(case)
+def case_of(name: str) -> Case:
+    """What was recorded under this name, wherever."""
+    if name in raw_names():
+        return raw(name)
+    return recorded(NCCL if name in names(NCCL) else SPECIMENS)[name].case
+
+
+@pytest.mark.parametrize("name", [*raw_names(), *names(NCCL), *names(SPECIMENS)])
+def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(name):
+    verdict = classify(case_of(name))
     if verdict.confidence is Confidence.PROOF:
         return
     assert verdict.alternatives
@@ -59,7 +61,7 @@ def test_whatever_is_not_proof_says_what_else_it_may_be_and_how_to_find_out(case
 
 @pytest.mark.parametrize("name", ["gpu-spin", "nccl-spin", "compile-stall", "page-thrash", "poll-forever"])
 def test_what_a_verdict_says_for_slow_its_hypothesis_says_too(name):
-    verdict = classify({**GPU, **NCCL, **CPU}[name])
+    verdict = classify(case_of(name))
     said = re.search(r"for slow: (.*?)(?:; for stuck|; missing|$)", verdict.because)
     (slow,) = [other for other in verdict.alternatives if other.cause == "slow"]
     assert said is not None
@@ -82,7 +84,7 @@ def test_every_rival_has_words_for_a_reader_and_an_experiment():
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_native_frames_are_asked_for_only_where_none_were_taken(watched):
-    case = GPU["backward_lock"]
+    case = raw("backward_lock")
     ending = Ending.STILL_RUNNING if watched else Ending.STOPPED_BY_US
     with_native = replace(case.evidence.stacks[0], native=True)
     for stacks, wanted in (((with_native,), False), ((replace(with_native, native=False),), True)):
@@ -128,7 +130,7 @@ def test_an_out_of_memory_error_may_be_somebody_elses_memory():
 
 def test_a_python_stack_in_backward_is_no_proof_of_a_hang():
     """What the original reports showed as one: it looks the same in a healthy backward."""
-    case = GPU["backward_lock"]
+    case = raw("backward_lock")
     blind = classify(replace(case, evidence=replace(case.evidence, collectives=())))
     assert blind.kind is Kind.UNRESOLVED
     slow = next(other for other in blind.alternatives if other.cause == "slow-backward")
@@ -136,7 +138,7 @@ def test_a_python_stack_in_backward_is_no_proof_of_a_hang():
 
 
 def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
-    for case in (NCCL["nccl-spin"], GPU["spin_kernel"]):
+    for case in (recorded(NCCL)["nccl-spin"].case, raw("spin_kernel")):
         verdict = classify(case)
         assert verdict.kind is Kind.UNRESOLVED
         slow = next(other for other in verdict.alternatives if other.cause == "slow")
@@ -145,7 +147,7 @@ def test_full_gpus_are_held_against_a_slow_job_only_with_what_else_they_read():
 
 def test_a_warning_about_no_unused_parameters_names_no_cause():
     said = "find_unused_parameters=True was specified, but did not find any unused parameters in the forward pass."
-    case = GPU["straggler"]
+    case = raw("straggler")
     log = LogTail(id="log-x", stream="stderr", text=said, size_bytes=len(said))
     verdict = classify(replace(case, evidence=replace(case.evidence, logs=(log,))))
     assert verdict.alternatives == classify(case).alternatives
@@ -162,7 +164,7 @@ def with_limits(case: Case, *, stopped_by: StopReason | None, ending: Ending, **
 
 
 def test_of_a_watched_job_no_experiment_names_a_limit():
-    watched = with_limits(GPU["backward_lock"], stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
+    watched = with_limits(raw("backward_lock"), stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
     for entry in RIVALS:
         for rival in () if entry.limited else entry.rivals:
             assert not re.search(r" limit|--stall|ten times the", rival.test_of(watched)), rival.cause
@@ -186,7 +188,7 @@ def test_of_a_watched_job_no_experiment_names_a_limit():
                 "startup": Limit(seconds=120.0, source="default"),
                 "stall": Limit(seconds=60.0, source="default"),
             },
-            f"a total limit of {math.ceil(GPU['backward_lock'].outcome.duration_s + 4 * 120)} s, by which a standstill",
+            f"a total limit of {math.ceil(raw('backward_lock').outcome.duration_s + 4 * 120)} s, by which a standstill",
         ),
         (StopReason.PACE, {}, "--stall 60s"),
         (StopReason.CERTAIN, {}, "nsa-harness watch PID"),
@@ -194,7 +196,7 @@ def test_of_a_watched_job_no_experiment_names_a_limit():
     ],
 )
 def test_more_time_is_more_than_the_limit_that_the_trial_had(stopped_by, limits, wanted):
-    case = with_limits(GPU["backward_lock"], stopped_by=stopped_by, ending=Ending.STOPPED_BY_US, **limits)
+    case = with_limits(raw("backward_lock"), stopped_by=stopped_by, ending=Ending.STOPPED_BY_US, **limits)
     assert wanted in SLOW.test_of(case)
 
 
@@ -211,17 +213,18 @@ def without_stacks(case: Case) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("case", "why"),
+    ("name", "without", "why"),
     [
-        (CPU["poll-forever"], "no limit does, as a timer may wake it"),
-        (without_yardstick(CPU["page-thrash"]), "no limit does, as it computes"),
-        (CPU["page-thrash"], ""),
-        (without_stacks(CPU["compile-stall"]), "no limit does, as no stack of it can be read"),
-        (CPU["compile-stall"], ""),
+        ("poll-forever", None, "no limit does, as a timer may wake it"),
+        ("page-thrash", without_yardstick, "no limit does, as it computes"),
+        ("page-thrash", None, ""),
+        ("compile-stall", without_stacks, "no limit does, as no stack of it can be read"),
+        ("compile-stall", None, ""),
     ],
 )
-def test_more_time_is_no_experiment_where_no_limit_decides(case, why):
+def test_more_time_is_no_experiment_where_no_limit_decides(name, without, why):
     """A run of ``sleep 3000`` got the advice to give it 495 s, then ten times that, and no limit ends that."""
+    case = specimen(name) if without is None else without(specimen(name))
     case = replace(case, outcome=replace(case.outcome, stopped_by=StopReason.TOTAL))
     for test in (SLOW.test_of(case), longer_with_native_frames(case)):
         assert test.startswith(why or "run it again with")
@@ -230,22 +233,22 @@ def test_more_time_is_no_experiment_where_no_limit_decides(case, why):
 
 
 def test_no_rank_is_missing_where_the_stack_of_every_rank_was_seen():
-    sample = GPU["backward_lock"].evidence.stacks[0]
+    sample = raw("backward_lock").evidence.stacks[0]
     both = tuple(replace(sample, rank=rank) for rank in (0, 1))
-    case = GPU["backward_lock"]
+    case = raw("backward_lock")
     for stacks, wanted in ((both, False), (both[:1], True)):
         assert bool(ranks_unseen(replace(case, evidence=replace(case.evidence, stacks=stacks, world=2)))) is wanted
 
 
 @pytest.mark.parametrize(("cause", "wanted"), [("collective-mismatch", False), ("deadlock", True)])
 def test_of_calls_that_never_meet_it_is_not_said_that_they_are_slow(cause, wanted):
-    case = GPU["backward_lock"]
+    case = raw("backward_lock")
     verdict = replace(classify(case), kind=Kind.HANG, cause=cause, confidence=Confidence.MEDIUM, alternatives=())
     assert any(other.cause == "slow" for other in competing(case, verdict)) is wanted
 
 
 def test_what_progresses_under_no_limit_has_no_rivals():
-    case = with_limits(GPU["backward_lock"], stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
+    case = with_limits(raw("backward_lock"), stopped_by=StopReason.CERTAIN, ending=Ending.STILL_RUNNING)
     verdict = replace(classify(case), kind=Kind.SLOW, cause=None, confidence=Confidence.HIGH, alternatives=())
     assert competing(case, verdict) == ()
 
@@ -262,7 +265,7 @@ def test_what_progresses_under_no_limit_has_no_rivals():
     ],
 )
 def test_a_program_with_nothing_varied_is_not_asked_for_smaller_sizes_of_it(point, alone, of_its_size):
-    case = with_limits(GPU["backward_lock"], stopped_by=StopReason.TOTAL, ending=Ending.STOPPED_BY_US)
+    case = with_limits(raw("backward_lock"), stopped_by=StopReason.TOTAL, ending=Ending.STOPPED_BY_US)
     case = replace(case, trial=replace(case.trial, point=Point.of(point)))
     verdict = replace(classify(case), kind=Kind.SLOW, cause=None, confidence=Confidence.LOW, alternatives=())
     experiments = {other.cause: other.experiment for other in competing(case, verdict)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,12 @@ from harness.core.devices import GpuActivity, GpuSample
 from harness.core.verdict import Case, Kind
 from harness.specimens.catalog import SPECIMENS
 from harness.specimens.expect import score
-from harness.store.cases import Judged, read_cases
+from harness.store.cases import Judged
 from known_ids import known_ids
+from recordings import DATA, names, recorded
 
-EVIDENCE = Path(__file__).parents[1] / "data" / "evidence"
-RECORDED = {judged.name: judged for judged in read_cases(EVIDENCE / "nccl")}
+NCCL, SHARED, LAW = (DATA / "evidence" / folder for folder in ("nccl", "nccl-shared", "law"))
+"""Of the second: three specimens at a time on two H100, what was judged otherwise than declared when it ran."""
 KERNELS = ("gpu-spin", "nccl-spin")
 """Recorded for a few seconds, when a kernel that works on nothing was given no more."""
 
@@ -29,17 +29,24 @@ def for_long(case: Case) -> Case:
     return replace(case, evidence=replace(case.evidence, gpus=gpus))
 
 
-EARLY = {name: RECORDED[name].case for name in KERNELS}
-RECORDED |= {name: replace(RECORDED[name], case=for_long(case)) for name, case in EARLY.items()}
-SHARED = {f"{judged.name}, shared": judged for judged in read_cases(EVIDENCE / "nccl-shared")}
-"""Three specimens at a time on two H100: what was judged otherwise than declared when it ran."""
-LAW = {judged.name: judged for judged in read_cases(EVIDENCE / "law")}
+def early(name: str) -> Case:
+    """A kernel as it was recorded."""
+    return recorded(NCCL)[name].case
+
+
+def nccl(name: str) -> Judged:
+    """A recording, of a kernel as one sees it today."""
+    judged = recorded(NCCL)[name]
+    return replace(judged, case=for_long(judged.case)) if name in KERNELS else judged
+
+
 BESIDE = {"gpu-host-bound": {"slow"}, "gpu-thrash": {"slow"}}
 
 
-@pytest.fixture(params=sorted(RECORDED | SHARED))
+@pytest.fixture(params=sorted([*names(NCCL), *(f"{name}, shared" for name in names(SHARED))]))
 def recording(request: pytest.FixtureRequest) -> Judged:
-    return (RECORDED | SHARED)[request.param]
+    name = request.param.removesuffix(", shared")
+    return nccl(name) if name == request.param else recorded(SHARED)[name]
 
 
 def test_a_recording_gets_the_verdict_that_its_specimen_declares(recording: Judged):
@@ -64,7 +71,7 @@ def test_full_gpus_never_make_progress_of_a_hang(recording: Judged):
 
 def test_a_spinning_kernel_is_told_from_the_rank_that_waits_for_it():
     """Both GPUs read full; one has a kernel that works on nothing, which is not one of NCCL's."""
-    case = RECORDED["nccl-spin"].case
+    case = nccl("nccl-spin").case
     assert {percent for gpu in gpus_of(case) for percent in gpu.utilisations} == {100}
     verdict = classify(case)
     assert (verdict.kind, verdict.cause, verdict.rank) == (Kind.HANG, "gpu-spin", 1)
@@ -75,7 +82,7 @@ def test_a_spinning_kernel_is_told_from_the_rank_that_waits_for_it():
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_given_more_than_the_seconds_for_which_these_were_recorded(name):
-    assert classify(EARLY[name]).kind is Kind.UNRESOLVED
+    assert classify(early(name)).kind is Kind.UNRESOLVED
 
 
 POLLS = GpuActivity(floating=0.0, integer=1.9, memory=0.0)
@@ -108,12 +115,12 @@ def doing(case: Case, activity: GpuActivity, *, seconds: float) -> Case:
     ids=["polls", "too short", "computes alone", "and does so for long", "pointers", "floats", "hashes"],
 )
 def test_a_kernel_that_only_polls_is_given_less_and_one_that_computes_all_it_wants(name, activity, seconds, kind):
-    assert classify(doing(EARLY[name], activity, seconds=seconds)).kind is kind
+    assert classify(doing(early(name), activity, seconds=seconds)).kind is kind
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_looks_too_close_to_count_what_was_done_between_them_are_covered_by_the_next(name):
-    case = doing(EARLY[name], POLLS, seconds=13)
+    case = doing(early(name), POLLS, seconds=13)
     gpus: list[GpuSample] = []
     for gpu in case.evidence.gpus:
         gpus += [replace(gpu, t_s=gpu.t_s - 0.06), replace(gpu, activity=None)]
@@ -121,14 +128,14 @@ def test_looks_too_close_to_count_what_was_done_between_them_are_covered_by_the_
 
 
 def test_nccls_own_count_stands_beside_the_recorders():
-    verdict = classify(RECORDED["nccl-skip"].case)
+    verdict = classify(nccl("nccl-skip").case)
     assert "NCCL itself counts as launched: rank 0 5, rank 1 4" in verdict.because
     assert any(cited.startswith("ras-") for cited in verdict.cites)
 
 
 def test_what_is_only_slow_stays_slow_whatever_its_gpus_read():
     """Both ranks wait in NCCL or for their host at 100 %; a healthy 12-layer trainer does too."""
-    case = RECORDED["nccl-slow"].case
+    case = nccl("nccl-slow").case
     for utilisation in (0, 100):
         seen = tuple(replace(gpu, utilisation=utilisation) for gpu in case.evidence.gpus)
         verdict = classify(replace(case, evidence=replace(case.evidence, gpus=seen)))
@@ -137,7 +144,7 @@ def test_what_is_only_slow_stays_slow_whatever_its_gpus_read():
 
 def test_the_case_of_the_reports_is_slow_with_its_graph_and_its_predicted_step_in_the_first_sentence():
     """12 layers, 2048 tokens, a limit of 60 s: what was called a hang. The law said 98 s a step."""
-    verdict = classify(LAW["law-12x2048"].case)
+    verdict = classify(recorded(LAW)["law-12x2048"].case)
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
     assert verdict.because.startswith(
         "host-bound: GPU hardly used, 2760 autograd nodes per token (230 in each of 12 layers); "
@@ -147,7 +154,7 @@ def test_the_case_of_the_reports_is_slow_with_its_graph_and_its_predicted_step_i
 
 def test_autograd_nodes_foretell_the_step_that_layers_times_tokens_did_not():
     """The same case in another run, with the seconds a node; in a third the step came to its end, in 193 s."""
-    verdict = classify(LAW["law-12x2048-nodes"].case)
+    verdict = classify(recorded(LAW)["law-12x2048-nodes"].case)
     assert (verdict.kind, verdict.cause) == (Kind.SLOW, "host-bound")
     assert verdict.because.startswith(
         "host-bound: GPU hardly used, 2760 autograd nodes per token (230 in each of 12 layers); "
@@ -157,7 +164,7 @@ def test_autograd_nodes_foretell_the_step_that_layers_times_tokens_did_not():
 
 
 def test_a_line_so_far_beyond_its_sizes_is_said_to_be_a_lower_bound():
-    case = LAW["law-12x2048-nodes"].case
+    case = recorded(LAW)["law-12x2048-nodes"].case
     assert case.trial.prediction is not None
     uncounted = replace(case.trial, prediction=replace(case.trial.prediction, node_s=None))
     assert (

@@ -18,9 +18,10 @@ from harness.specimens.expect import score
 from harness.store.cases import Judged, read_cases
 from known_ids import known_ids
 from record_specimens import write_recording
+from recordings import SPECIMENS as FOLDER
+from recordings import names, recorded
 
-FOLDER = Path(__file__).parents[1] / "data" / "specimens"
-RECORDED = {judged.name: judged for judged in read_cases(FOLDER)}
+RECORDED = names(FOLDER)
 
 ALWAYS = frozenset({"unresolved"})
 
@@ -45,9 +46,9 @@ UNSHOWN = frozenset(
 """Rules of one process whose evidence no specimen without a GPU gives; ``test_rules`` has canned evidence of them."""
 
 
-@pytest.fixture(params=sorted(RECORDED))
+@pytest.fixture(params=RECORDED)
 def recording(request: pytest.FixtureRequest) -> Judged:
-    return RECORDED[request.param]
+    return recorded(FOLDER)[request.param]
 
 
 def test_every_specimen_that_needs_no_gpu_is_recorded():
@@ -71,7 +72,7 @@ def test_a_rule_fires_on_its_own_recordings_and_is_silent_on_all_others(recordin
 
 
 def test_every_rule_of_one_process_has_a_recording():
-    shown = {classify(recording.case).rule for recording in RECORDED.values()}
+    shown = {classify(recording.case).rule for recording in recorded(FOLDER).values()}
     assert set(RULES) - shown <= UNSHOWN
 
 

@@ -1,9 +1,11 @@
 """Exceptions at every operator and every line of a step, as signals may bring them."""
 
-import importlib.util
 import sys
+from pathlib import Path
 
 from torch.utils._python_dispatch import TorchDispatchMode
+
+import nsa
 
 
 class Interrupted(BaseException):
@@ -50,7 +52,7 @@ class InterruptAtLine:
 
 
 STEP_FILES = {
-    importlib.util.find_spec(name).origin
-    for name in ("nsa.attention.cache", "nsa.attention.layer", "nsa.model.transformer", "nsa.hf.modeling")
+    str(Path(nsa.__file__).parent / name)
+    for name in ("attention/cache.py", "attention/layer.py", "model/transformer.py", "hf/modeling.py")
 }
-"""The modules that take a step in, and take it back."""
+"""The modules that take a step in, and take it back; by their place, as to look for the last imports transformers."""

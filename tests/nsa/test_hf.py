@@ -6,7 +6,7 @@ from interruptions import InterruptAt, InterruptAtLine, Interrupted
 
 pytest.importorskip("transformers", reason="pip install 'nsa-harness[hf]'")
 
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from nsa import NSAConfig, NSAForCausalLM
 from nsa.attention.cache import CacheError
@@ -235,6 +235,8 @@ def test_new_weights_are_drawn_as_the_decoder_draws_them():
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("is_recomputed", [False, True])
 def test_trainer_takes_a_step_with_padding_and_with_recomputation(tmp_path, is_recomputed):
+    from transformers import Trainer, TrainingArguments  # two seconds that nobody else needs
+
     model = model_of()
     before = [p.detach().clone() for p in model.parameters()]
     ids, mask = padded()

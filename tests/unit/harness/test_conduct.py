@@ -1,7 +1,6 @@
 """When a silence that somebody outside may end is called a hang: after four limits, whatever its own pace was."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -11,15 +10,12 @@ from harness.conduct import Parts, conduct
 from harness.core.outcome import Ending, Outcome, StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.pace import WATCHED
-from harness.store.cases import read_cases
-
-FOLDER = Path(__file__).parents[2] / "data" / "specimens"
-RECORDED = {judged.name: judged.case for judged in read_cases(FOLDER)}
+from recordings import specimen
 
 
 @pytest.mark.parametrize("name", ["file-wait", "peer-wait", "loader-starved"])
 def test_what_something_outside_may_end_is_a_hang_when_four_limits_have_passed_and_no_sooner(name):
-    case = RECORDED[name]
+    case = specimen(name)
     limit_s = case.trial.budget.stall.seconds
     for times, told in ((WATCHED - 0.1, False), (WATCHED + 0.1, True)):
         silent = replace(case, evidence=replace(case.evidence, silence_s=times * limit_s))
@@ -31,7 +27,7 @@ def test_what_something_outside_may_end_is_a_hang_when_four_limits_have_passed_a
 @pytest.mark.parametrize("name", ["poll-forever", "page-thrash", "straggler"])
 @pytest.mark.parametrize("times", [0.5, 1.1, 4.5, 40.0])
 def test_what_moves_is_no_hang_however_long_it_lasts(name, times):
-    case = RECORDED[name]
+    case = specimen(name)
     silence_s = times * case.trial.budget.stall.seconds
     assert classify(replace(case, evidence=replace(case.evidence, silence_s=silence_s))).kind is not Kind.HANG
 
@@ -56,7 +52,7 @@ class Elsewhere:
     ],
 )
 def test_who_asked_to_stop_is_named_of_a_trial_on_other_machines_too(tmp_path, stopped_by, why):
-    case = RECORDED["file-wait"]
+    case = specimen("file-wait")
     outcome = Outcome(ending=Ending.STOPPED_BY_US, stopped_by=stopped_by, why="it ran for 9 s")
     parts = Parts(
         target=None,

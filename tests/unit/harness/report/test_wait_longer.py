@@ -15,10 +15,8 @@ from harness.report import one
 from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import more_time, next_steps
-from harness.store.cases import read_cases
 from harness.store.evidence import read_evidence
-
-SPECIMENS = Path(__file__).parents[3] / "data" / "specimens"
+from recordings import specimen
 
 
 def ended(run, *, stopped_by, confidence):
@@ -148,7 +146,6 @@ def test_more_of_all_its_time_is_enough_for_a_silence_to_be_decided(make_run, pa
 @pytest.mark.parametrize("stopped_by", [StopReason.STALL, StopReason.STARTUP, StopReason.TOTAL])
 def test_no_limit_is_proposed_for_what_a_timer_may_wake(make_run, parts, stopped_by):
     """Of ``sleep 3000`` each run proposed a longer limit, and none decides that."""
-    asleep = {judged.name: judged.case for judged in read_cases(SPECIMENS)}["poll-forever"]
     record, _ = parts["slow"](5)
     record = replace(
         record,
@@ -157,8 +154,8 @@ def test_no_limit_is_proposed_for_what_a_timer_may_wake(make_run, parts, stopped
     )
     asked = Invocation(verb=("run",), options=(("--limit", "8s"),), command=("sleep", "3000"))
     run = replace(make_run("threshold")[0], records=(record,), invocation=asked, argv=asked.argv)
-    steps = (more_time(run, record, asleep.evidence),)
-    by_key = {record.trial.key: asleep.evidence}
+    steps = (more_time(run, record, specimen("poll-forever").evidence),)
+    by_key = {record.trial.key: specimen("poll-forever").evidence}
     screen = " ".join(one.text(run, by_key, where=Path("runs"), steps=steps).split())
     assert "next: No limit decides it, as a timer may wake it" in screen
     assert "Give it" not in screen
