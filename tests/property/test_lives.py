@@ -229,6 +229,16 @@ def ranks(**late):
 # -- a life, played
 
 
+def rates(processes):
+    """What every process, and every thread of one, makes in a second of a part."""
+    made = {}
+    for one in processes:
+        made |= {(one.pid, "growth"): one.growth, (one.pid, "faults"): one.faults, (one.pid, "io"): one.io}
+        for thread in one.threads:
+            made |= {(one.pid, thread.tid, "wakes"): thread.wakes, (one.pid, thread.tid, "share"): thread.share}
+    return made
+
+
 class Player:
     """One life and what was seen of it."""
 
@@ -240,8 +250,8 @@ class Player:
         self.openings: dict[int, str] = {}
         self.marks = self._marks()
         self.pace = self._pace()
-        ends = itertools.accumulate(seconds for seconds, _ in life.parts)
-        self.ends = list(ends)
+        self.ends = list(itertools.accumulate(seconds for seconds, _ in life.parts))
+        self.rates = [(seconds, rates(processes)) for seconds, processes in life.parts]
 
     def _marks(self):
         pids = {0: MAIN, 1: OTHER} if self.life.ranks else {0: MAIN}
@@ -326,29 +336,26 @@ class Player:
     def doing(self, at_s):
         return self.life.parts[min(bisect.bisect_right(self.ends, at_s), len(self.ends) - 1)][1]
 
-    def summed(self, at_s, of):
-        """What ``of`` a part of the silence makes a second, over all of it up to now."""
-        total, start_s = 0.0, 0.0
-        for seconds, processes in self.life.parts:
-            share_s = min(max(at_s - start_s, 0.0), seconds)
-            if share_s:
-                total += share_s * of(processes)
-            start_s += seconds
+    def summed(self, at_s, *what):
+        """What a process or a thread of it made of something over all of the silence up to now."""
+        total, left_s = 0.0, at_s
+        for seconds, rates_of_part in self.rates:
+            total += min(left_s, seconds) * rates_of_part.get(what, 0.0)
+            left_s -= seconds
+            if left_s <= 0.0:
+                break
         return total
 
     def look(self, at_s):
         for one in self.doing(at_s):
             number = f"proc-{len(self.looks) + 1}"
             threads = tuple(self.state(one, thread, at_s) for thread in one.threads)
-
-            def total(name, pid=one.pid):
-                return int(self.summed(at_s, lambda ps: sum(getattr(p, name) for p in ps if p.pid == pid)))
-
+            growth, faults, io = (int(self.summed(at_s, one.pid, what)) for what in ("growth", "faults", "io"))
             self.looks.append(
                 ProcessState(
                     id=number, t_s=self.began_s + at_s, rank=one.rank, pid=one.pid, state=threads[0].state,
-                    threads=threads, rss_bytes=(1 << 28) + total("growth"), minor_faults=total("faults"),
-                    read_bytes=0, written_bytes=total("io"),
+                    threads=threads, rss_bytes=(1 << 28) + growth, minor_faults=faults,
+                    read_bytes=0, written_bytes=io,
                     children=int(one.pid == MAIN and len(self.doing(at_s)) > 1), parent=one.parent,
                     command=one.command, undisturbed_since=self.openings.get(one.pid),
                 )
@@ -356,20 +363,12 @@ class Player:
             self.openings.setdefault(one.pid, number)
 
     def state(self, one, thread, at_s):
-        def of_thread(name):
-            def total(processes):
-                return sum(
-                    getattr(t, name) for p in processes if p.pid == one.pid for t in p.threads if t.tid == thread.tid
-                )
-
-            return self.summed(at_s, total)
-
         # Between two waits every thread runs for a moment.
         turns = bisect.bisect_right(self.ends, at_s)
-        wakes = of_thread("wakes") + 3 * turns
+        wakes = self.summed(at_s, one.pid, thread.tid, "wakes") + 3 * turns
         return ThreadState(
             tid=thread.tid, name=thread.name, state=thread.state, wchan=thread.wchan,
-            cpu_s=3.0 + of_thread("share") + 0.003 * turns,
+            cpu_s=3.0 + self.summed(at_s, one.pid, thread.tid, "share") + 0.003 * turns,
             voluntary_switches=int(wakes), involuntary_switches=int(wakes / 3), timed=thread.timed, call=thread.call,
             holders=thread.holders, outside=thread.outside,
         )  # fmt: skip
@@ -456,29 +455,34 @@ def hung(rng):
 LIVES = st.integers(min_value=0, max_value=2**63)
 
 
-PARTS = 8
+PARTS, AT_ONCE = 8, 25
+"""Parts that several processes can share to the end; and lives from one seed: to draw one takes as long as a look."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@settings(max_examples=10_000 // PARTS, deadline=None)
+@settings(max_examples=10_000 // PARTS // AT_ONCE, deadline=None)
 @given(seed=LIVES)
 def test_no_healthy_life_is_called_a_hang(seed, part):
-    """Ten thousand in all: in parts, so that several processes can share them to the end."""
+    """Ten thousand in all."""
     rng = random.Random(PARTS * seed + part)
-    life = healthy(rng)
-    at_s, verdict = Player(life, rng).play()
-    assert at_s is None, f"{life.title}: {verdict.cause} after {at_s:.1f} s: {verdict.because}"
+    for _ in range(AT_ONCE):
+        life = healthy(rng)
+        at_s, verdict = Player(life, rng).play()
+        assert at_s is None, f"{life.title}: {verdict.cause} after {at_s:.1f} s: {verdict.because}"
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=2_000 // AT_ONCE, deadline=None)
 @given(LIVES)
 def test_every_hung_life_is_told_soon(seed):
+    """Two thousand in all."""
     rng = random.Random(seed)
-    life = hung(rng)
-    at_s, verdict = Player(life, rng).play()
-    assert at_s is not None, f"{life.title}: never told"
-    assert verdict.kind is Kind.HANG
-    assert at_s <= max(SOON_S, 2.5 * pace.suspicious_s(Player(life, rng).pace)), f"{life.title} after {at_s:.1f} s"
+    for _ in range(AT_ONCE):
+        life = hung(rng)
+        player = Player(life, rng)
+        at_s, verdict = player.play()
+        assert at_s is not None, f"{life.title}: never told"
+        assert verdict.kind is Kind.HANG
+        assert at_s <= max(SOON_S, 2.5 * pace.suspicious_s(player.pace)), f"{life.title} after {at_s:.1f} s"
 
 
 @pytest.mark.parametrize("name", HANGS)
