@@ -11,9 +11,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
+
+TESTS = Path(__file__).parent
+HALVES = (("nsa", "train", "gpu"), ("arch", "contract", "integration", "property", "strangers", "unit"))
+"""The folders of tests, in two parts that take about as long to compile."""
 
 FEW = 8
 """So many failures may be the machine's; more are the code's, and are not tried again."""
@@ -34,9 +39,27 @@ class Failures:
         self.is_whole = self.is_whole and not report.failed
 
 
+def compile_once() -> None:
+    """In a fresh clone, write the bytecode of all tests and of what they import, which else every worker would make.
+
+    What goes wrong in it goes wrong in the run as well, and is told there.
+    """
+    bytecode = Path(cache_from_source(TESTS / "conftest.py")).parent
+    if sys.dont_write_bytecode or any(bytecode.glob("conftest.*-pytest-*.pyc")):
+        return
+    command = (sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider")
+    halves = [
+        subprocess.Popen([*command, *(str(TESTS / folder) for folder in half)], stdout=subprocess.DEVNULL)
+        for half in HALVES
+    ]
+    for collection in halves:
+        collection.wait()
+
+
 def main(argv: list[str]) -> int:
     """The exit status of pytest, of the second run where there was one."""
     sys.path[0] = str(Path.cwd())  # as ``python -m pytest`` has it
+    compile_once()
     failures = Failures()
     status = pytest.main(argv, plugins=[failures])
     if status != pytest.ExitCode.TESTS_FAILED or not failures.is_whole or not 0 < len(failures.names) <= FEW:

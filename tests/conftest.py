@@ -1,8 +1,11 @@
 """What holds for every test."""
 
+import gc
 import signal
 
 from hypothesis import HealthCheck, settings
+
+gc.disable()  # what is collected stays: walking it again and again is a tenth of the collection
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in its background so, and every command that a test interrupts would inherit it.
@@ -16,3 +19,8 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.register_profile("many", settings.get_profile("explore"), max_examples=2000)
 settings.load_profile("suite")
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()

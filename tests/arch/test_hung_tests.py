@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lean_pytest import LEAN
+
 ROOT = Path(__file__).parents[2]
 
 HANGS = """
@@ -27,7 +29,7 @@ def test_that_holds_the_lock_of_the_interpreter():
 def pytest_of(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "test_hangs.py").write_text(HANGS)
     config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
-    argv = [sys.executable, "-m", "pytest", "-v", *config, *options, str(tmp_path)]
+    argv = [sys.executable, "-m", "pytest", "-v", *LEAN, *config, *options, str(tmp_path)]
     return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 
 import nsa_harness as nh
+from lean_pytest import LEAN_ENVIRON
 
 ROOT = Path(__file__).parents[2]
 MATRIX = """\
@@ -47,7 +48,7 @@ def project(tmp_path) -> Path:
 
 def pytest_on(project: Path, *argv: str) -> str:
     command = [sys.executable, "-m", "pytest", "-pharness.pytest_plugin", "-pno:cacheprovider", "-ra", *argv]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, **LEAN_ENVIRON, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, check=False).stdout
 
 

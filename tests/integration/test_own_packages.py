@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from harness import trainer
 from harness.cli.main import main
+from lean_pytest import LEAN
 
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *LEAN]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from lean_pytest import LEAN_ENVIRON
 from lease_log import NOTE, taken
 
 TWO_WORKERS = (
@@ -67,6 +68,7 @@ def session(folder: Path, text: str, *arguments: str) -> subprocess.Popen[str]:
     (folder / "test_it.py").write_text(text)
     env = {
         **os.environ,
+        **LEAN_ENVIRON,
         "CUDA_VISIBLE_DEVICES": "5,7",
         "NSA_HARNESS_LEASES": str(folder.parent / "leases"),
         "LEASE_LOG": str(folder.parent / "log"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.observe.stacks.pyspy import PySpy
+from lean_pytest import LEAN_ENVIRON
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -245,10 +246,11 @@ class Session:
             "error",
         ]
         self.folder = folder
+        environ = {**os.environ, **LEAN_ENVIRON, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [*command, "--junitxml=junit.xml", *options],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "NSA_HARNESS_RUNS": str(folder / "runs"), "COLUMNS": "200"},
+            env=environ | {"NSA_HARNESS_RUNS": str(folder / "runs"), "COLUMNS": "200"},
             capture_output=True,
             text=True,
             timeout=300,
@@ -390,7 +392,12 @@ def test_a_kept_session_is_ended_by_the_signals_that_end_any(tmp_path, number, c
     (tmp_path / "test_it.py").write_text("def test_it():\n print('up', flush=True)\n input()\ndef test_next(): pass\n")
     command = [sys.executable, "-m", "pytest", "-p", "harness.pytest_plugin", "-s", "--hang-guard", "test_it.py"]
     session = subprocess.Popen(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, stdin=-1, stdout=-1
+        command,
+        cwd=tmp_path,
+        env={**os.environ, **LEAN_ENVIRON, "PYTHONPATH": str(ROOT)},
+        text=True,
+        stdin=-1,
+        stdout=-1,
     )
     assert session.stdout is not None
     while "up" not in session.stdout.readline():
@@ -512,7 +519,7 @@ def test_the_documented_commands_are_taken(tmp_path, command):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-pharness.pytest_plugin", "-pno:cacheprovider", *options],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **LEAN_ENVIRON, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
