@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from figures_once import figures_once
 from harness.core.boundary import Boundary, Claim, Count, Finding, ScalingFit
 from harness.core.campaign import CampaignAnswer, CampaignSpec, Task, threshold_question
 from harness.core.evidence import (
@@ -454,6 +455,12 @@ def keep(canned: Canned, runs: Path) -> tuple[Run, Path]:
 def _disk_without_waiting(monkeypatch):
     """Canned runs need not survive a power cut; the store's own tests see to that."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def _each_figure_drawn_once(monkeypatch):
+    """For tests of what is done with figures; what they show, and that they repeat their bytes, others test."""
+    monkeypatch.setattr("harness.report.apart.figures_of", figures_once)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from harness.store.archive import unpacked
 from harness.store.files import read_text
 from harness.store.run_store import find_run, read_run
 
+pytestmark = pytest.mark.usefixtures("_each_figure_drawn_once")
+
 
 def as_recorded(folder):
     """A judge that gives every trial of a canned run the verdict it was given: canned evidence is not a real one's."""
