@@ -23,8 +23,10 @@ COMMAND = (sys.executable, "-P", "-m", "harness")
 
 # What becomes of a run does not depend on the program: most of these take one that starts at once.
 PROGRAM = """
-import sys, threading
+import sys, threading, time
 print("step 1", flush=True)
+if "rests" in sys.argv:
+    time.sleep(2)
 if "hangs" in sys.argv and int(sys.argv[1]) >= 3:
     lock = threading.Lock()
     lock.acquire()
@@ -140,7 +142,7 @@ def test_a_slow_model_is_slow_and_nothing_is_claimed_beyond(tmp_path: Path):
 
 
 def test_ctrl_c_keeps_everything_and_resume_goes_on(place: Path):
-    running = start("--axis=n=1..4", "--certify=12", *program(), cwd=place)
+    running = start("--axis=n=1..4", "--certify=6", *program(), cwd=place)
     read_until(running, "  2  ")
     running.send_signal(signal.SIGINT)
     out, err = running.communicate()
@@ -159,6 +161,7 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(place: Path):
     assert report(place)["answer"]["boundary"]["finding"] == "no failing value"
 
 
+@pytest.mark.long
 def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(place: Path):
     running = start("--axis=n=1..4", "--certify=1", *program("hangs"), cwd=place)
     read_until(running, "silent for")
@@ -179,6 +182,7 @@ def test_kill_9_of_the_controller_leaves_no_orphan_and_loses_one_trial_at_most(p
     assert (run["answer"]["boundary"]["last_good"], run["answer"]["boundary"]["first_bad"]) == (2, 3)
 
 
+@pytest.mark.long
 def test_a_torn_last_line_is_reported_kept_aside_and_not_in_the_way(place: Path):
     bisect("--axis=n=1..2", "--certify=4", "--max-trials=2", *program(), cwd=place)
     path = journal(place)
@@ -233,7 +237,7 @@ def test_a_question_file_with_a_mistake_is_refused_with_file_and_line(tmp_path: 
 
 def test_two_controllers_cannot_work_in_one_run(place: Path):
     # With so many passes to come it is still at work when the second one looks.
-    running = start("--axis=n=1..4", "--certify=1000", *program(), cwd=place)
+    running = start("--axis=n=1..4", "--certify=1000", *program("rests"), cwd=place)
     read_until(running, "  1  ")
 
     second = bisect("--resume", cwd=place)

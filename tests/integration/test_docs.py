@@ -79,8 +79,8 @@ def read(page: Path) -> tuple[dict[str, str], list[Block]]:
 
 BLOCKS = [block for page in PAGES for block in read(page)[1]]
 RUNNABLE = [page for page in PAGES if any(block.is_run for block in read(page)[1])]
-SLOW = {"any-program", "hangs-sometimes", "stuck-now", "which-setting"}
-"""Pages whose commands take half a minute and more."""
+SLOW = {"any-program", "cookbook", "hangs-sometimes", "python", "stuck-now", "which-setting"}
+"""Pages whose commands take ten seconds and more."""
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)

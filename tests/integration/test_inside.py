@@ -72,7 +72,11 @@ def test_an_endless_loop_at_a_scripts_own_level_is_told_though_nobody_outside_se
 
 
 @pytest.mark.parametrize(
-    ("text", "status", "cause"), [(LOOP, 3, "may-be-endless"), (KEEPS_THE_LOCK, 1, "gil-held")], ids=["loop", "lock"]
+    ("text", "status", "cause"),
+    [
+        pytest.param(LOOP, 3, "may-be-endless", id="loop", marks=pytest.mark.long),
+        pytest.param(KEEPS_THE_LOCK, 1, "gil-held", id="lock"),
+    ],
 )
 def test_watch_never_says_of_what_gets_nowhere_that_no_hang_was_seen(tmp_path, text, status, cause):
     (tmp_path / "train.py").write_text(text)

@@ -84,6 +84,7 @@ def test_cells_that_fail_as_expected_are_fine_and_others_are_not(here: Path):
     harness("matrix", "run", "small.yaml", "--only", "depth=4", "--tag", "nightly", cwd=here, check=5)
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_it_goes_on_and_repeats_no_trial(here: Path):
     argv = [*COMMAND, "minimise", "small.yaml"]
     with subprocess.Popen(argv, cwd=here, stderr=subprocess.PIPE, text=True) as running:

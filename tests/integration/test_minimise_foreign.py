@@ -130,6 +130,7 @@ def test_the_minimal_command_of_a_stranger_is_printed_last_and_really_fails(plac
     assert line in re.sub(r"\s*\\\n\s*", " ", short)
 
 
+@pytest.mark.long
 def test_explore_ends_with_it_too(place: Path):
     done = harness("explore", "--stop-after-first", *RAISING)
 

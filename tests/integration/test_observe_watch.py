@@ -137,7 +137,7 @@ def test_an_endless_loop_is_ended_before_its_limit_and_its_cpu_time_seen(run):
     assert not any(window.still for window in quiet_windows(evidence.processes))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("dumper")
 def test_a_wait_for_a_child_in_a_loop_that_never_ends_is_certain(run):
     outcome, evidence = run("subprocess.run([sys.executable, '-c', 'while True: pass'])", stall_s=60.0)
@@ -150,7 +150,7 @@ WORKS = "[sys.executable, '-c', 'print(sum(n * n for n in range(10 ** 12)))']"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("child", [WORKS, pytest.param("['/bin/sleep', '1000']", marks=pytest.mark.long)])
+@pytest.mark.parametrize("child", [pytest.param(WORKS, marks=pytest.mark.long), "['/bin/sleep', '1000']"])
 def test_a_wait_for_a_child_that_works_or_sleeps_is_no_hang(run, child):
     outcome, evidence = run(f"subprocess.run({child})")
     assert outcome.stopped_by is StopReason.STALL

@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from lean_pytest import LEAN_ENVIRON
 from lease_log import NOTE, taken
 
@@ -97,6 +99,7 @@ def place(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
+@pytest.mark.long
 def test_two_xdist_workers_on_two_gpus_never_share_a_lease_and_one_of_them_is_killed(tmp_path):
     with session(place(tmp_path, "a"), TWO_WORKERS, "-n", "2") as running:
         log = tmp_path / "log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -38,12 +39,40 @@ def nsa_harness(*argv: object) -> Result:
     return CliRunner().invoke(main, [str(word) for word in argv], prog_name="nsa-harness")
 
 
+def prepared(folder: Path) -> Path:
+    (folder / "three.yaml").write_text(MATRIX.format(python=sys.executable))
+    (folder / "train.py").write_text(TRAIN)
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
-    (tmp_path / "three.yaml").write_text(MATRIX.format(python=sys.executable))
-    (tmp_path / "train.py").write_text(TRAIN)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return prepared(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with the run that nobody cut (``whole``) and both halves of it (``1``, ``2``), each run once for all."""
+    folder = prepared(tmp_path_factory.mktemp("made"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        ran(folder / "whole")
+        for shard in (1, 2):
+            ran(folder / str(shard), "--shard", f"{shard}/2")
+    return folder
+
+
+@pytest.fixture
+def whole(project, made) -> History:
+    return History.read(next(shutil.copytree(made / "whole", project / "whole").iterdir()))
+
+
+def halves(made: Path, shards: Path, *numbers: int) -> Path:
+    """Copies of halves in a folder each."""
+    for number in numbers:
+        shutil.copytree(made / str(number), shards / str(number))
+    return shards
 
 
 def ran(runs: Path, *options: object) -> History:
@@ -83,8 +112,7 @@ def said(run_dir: Path, form: str) -> str:
     return re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|Z)?", "THEN", text)
 
 
-def test_the_merged_report_is_that_of_the_run_that_was_not_cut(project):
-    whole = ran(project / "whole")
+def test_the_merged_report_is_that_of_the_run_that_was_not_cut(project, whole):
     for shard in (1, 2):
         cut(whole, project / "artefacts" / str(shard) / "runs", shard=shard, of=2)
 
@@ -97,9 +125,8 @@ def test_the_merged_report_is_that_of_the_run_that_was_not_cut(project):
         assert len(said(run_dir, form)) > 80
 
 
-def test_shards_that_really_ran_give_every_cell_and_read_like_one_run(project):
-    for shard in (1, 2):
-        ran(project / "shards" / str(shard), "--shard", f"{shard}/2")
+def test_shards_that_really_ran_give_every_cell_and_read_like_one_run(project, made):
+    halves(made, project / "shards", 1, 2)
 
     merged = nsa_harness("report", "merge", "shards", "--runs", project / "merged")
 
@@ -111,8 +138,7 @@ def test_shards_that_really_ran_give_every_cell_and_read_like_one_run(project):
     assert "--shard" not in json.loads((run_dir / "machine.json").read_text())["argv"]
 
 
-def test_a_shard_that_is_missing_is_missed_and_one_named_twice_counts_once(project):
-    whole = ran(project / "whole")
+def test_a_shard_that_is_missing_is_missed_and_one_named_twice_counts_once(project, whole):
     cut(whole, project / "shards", shard=1, of=2)
     (project / "again").mkdir()
     (project / "again" / "copy").symlink_to(next((project / "shards").iterdir()))
@@ -131,12 +157,12 @@ def test_a_shard_that_is_missing_is_missed_and_one_named_twice_counts_once(proje
     assert len(list((project / "merged").iterdir())) == 1
 
 
-def test_of_a_shard_that_was_run_twice_the_later_run_counts_and_the_page_says_so(project):
+def test_of_a_shard_that_was_run_twice_the_later_run_counts_and_the_page_says_so(project, made):
     (project / "train.py").write_text(TRAIN.replace("'3'", "'2'"))
     first = ran(project / "shards" / "first", "--shard", "2/2").run_dir
     (project / "train.py").write_text(TRAIN)
-    for number, shard in (("again", 2), ("other", 1)):
-        ran(project / "shards" / number, "--shard", f"{shard}/2")
+    ran(project / "shards" / "again", "--shard", "2/2")
+    halves(made, project / "shards", 1)
 
     done = nsa_harness("report", "merge", "shards", "--runs", "merged")
 
@@ -145,9 +171,9 @@ def test_of_a_shard_that_was_run_twice_the_later_run_counts_and_the_page_says_so
     assert f"not shards/first/{first.name} (2 CRASH (ValueError))" in " ".join(done.output.split())
 
 
-def test_a_shard_with_another_budget_is_merged_with_the_others(project):
+def test_a_shard_with_another_budget_is_merged_with_the_others(project, made):
     ran(project / "shards" / "1", "--shard", "1/2", "--max-trials", 9)
-    ran(project / "shards" / "2", "--shard", "2/2")
+    halves(made, project / "shards", 2)
 
     done = nsa_harness("report", "merge", "shards", "--runs", "merged")
 
@@ -188,8 +214,8 @@ def test_a_missing_shard_is_an_error_of_the_suite_and_an_annotation(without_the_
     assert annotation.count("\n") == 1
 
 
-def test_a_failure_beside_a_missing_shard_does_not_hide_it(project):
-    ran(project / "shards", "--shard", "1/2")  # n=1 and n=3, which crashes
+def test_a_failure_beside_a_missing_shard_does_not_hide_it(project, made):
+    halves(made, project / "shards", 1)  # n=1 and n=3, which crashes
 
     done = nsa_harness("report", "merge", "shards", "--runs", "merged")
 
@@ -310,8 +336,7 @@ def test_a_shard_that_no_cell_was_left_for_is_not_missed(project):
     assert "not run" not in done.output
 
 
-def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its_name(project):
-    whole = ran(project / "whole")
+def test_a_run_that_was_merged_before_is_left_out_of_its_folder_and_taken_by_its_name(project, whole):
     for shard in (1, 2):
         cut(whole, project / "runs", shard=shard, of=2)
     for number in (3, 4):

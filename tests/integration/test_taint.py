@@ -228,7 +228,7 @@ OWN_SEQUENCES = re.compile(r"\x1b\[[0-9;]*[ABGHJKm]|\x1b\[\?(?:25|2026)[hl]")
 """What the progress itself sends to a terminal: colours, and its own lines again."""
 
 
-@pytest.mark.parametrize("width", [40, 200])
+@pytest.mark.parametrize("width", [pytest.param(40, marks=pytest.mark.long), 200])
 def test_a_terminal_is_sent_nothing_of_a_strangers(place, width):
     """By a recorder: all that a real terminal is sent, its live lines too."""
     command = [*nsa_harness("bisect"), "--axis", "x=1..2", "--certify", "1", *words(place), "{x}", *ARGV]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
@@ -68,6 +69,7 @@ def test_no_more_runs_than_asked_for_and_the_rate_with_its_interval(tmp_path):
     assert "the third one fails" in done.stdout
 
 
+@pytest.mark.long
 def test_of_two_failures_each_has_its_own_rate(tmp_path):
     done = run(tmp_path, "--repeat", "5", program=PROGRAM + 'if number == 4:\n    raise KeyError("the fifth")\n')
     said = " ".join(done.stdout.split())

@@ -112,6 +112,7 @@ def test_a_stream_continues_bit_for_bit_on_as_many_ranks_and_with_the_same_text_
     assert losses == pytest.approx(whole[3:], rel=1e-5)
 
 
+@pytest.mark.long
 def test_when_one_rank_is_killed_while_saving_the_other_names_it_and_the_checkpoint_before_is_continued(
     ranks, tmp_path
 ):

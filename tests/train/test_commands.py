@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,14 +31,12 @@ def test_the_table_has_every_kind_of_command_that_the_reports_used():
         assert part in text
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", [command for command in commands() if not command.startswith("python")])
 def test_every_command_of_the_table_runs(ranks, tmp_path, command):
+    """Those of python run as they are printed in ``test_readme``."""
     words = shlex.split(command)
     environ = dict(word.split("=", 1) for word in words if re.match(r"[A-Z0-9_]+=", word))
     program = words[len(environ) :]
-    if program[0] == "python":
-        assert subprocess.run([sys.executable, *program[1:]], check=False, cwd=ROOT).returncode == 0
-        return
     is_parallel = program[0] == "torchrun"
     arguments = program[program.index("nsa.train") + 1 :] if is_parallel else program[1:]
     assert is_parallel or program[0] == "nsa-train"

@@ -31,8 +31,8 @@ def commands(program):
 
 
 def one_of_each_kind(program):
-    """These commands, of which those are long that come after one of the same kind."""
-    kinds, params = set(), []
+    """These commands; long are those of torchrun and those that come after one of the same kind."""
+    kinds, params = {"torchrun"}, []
     for command in commands(program):
         kind = re.search(r"torchrun|m7c_125m|train_showcase|python", command)[0]
         params.append(pytest.param(command, marks=[pytest.mark.long] * (kind in kinds)))
