@@ -16,6 +16,8 @@ import pytest
 from harness.settings import processes_with
 from harness.store.run_store import read_run
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 SMALL = (
     "--set=model.dim=32", "--set=model.d_k=4", "--set=model.d_v=4", "--seq-len=64", "--steps=3", "--certify=3",
 )  # fmt: skip

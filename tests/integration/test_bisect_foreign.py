@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.store.run_store import read_run
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 PROGRAM = """
 import os, sys
 width, layers = int(sys.argv[1]), int(sys.argv[2].partition("=")[2])

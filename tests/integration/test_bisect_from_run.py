@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from harness.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 MATRIX = """\
 version: 1
 name: two

@@ -11,7 +11,7 @@ import pytest
 from bench.chaos.faults import Fault
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace on PATH")
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("_without_figures")]
 
 # What a campaign forks from has imported everything and becomes a subreaper: not the process that runs the tests.
 CAMPAIGN = """

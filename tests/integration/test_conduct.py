@@ -23,6 +23,8 @@ from harness.settings import Settings
 from harness.store import layout
 from harness.targets.nsa import NsaTarget
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 SMALL = {"model.n_layers": 1, "model.dim": 32, "train.seq_len": 64, "train.steps": 2}
 
 

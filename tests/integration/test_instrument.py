@@ -22,6 +22,8 @@ from harness.store import fsck
 from harness.store.run_store import read_run
 from harness.testing.executors import program, running, wait_exit
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 PROGRAM = """
 import sys, threading, time
 for step in range(6):

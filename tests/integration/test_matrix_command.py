@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 COMMAND = (sys.executable, "-P", "-m", "harness")
 LIMIT_S = 500  # a little less than a test has
 

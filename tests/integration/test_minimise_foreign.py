@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.store.run_store import read_run
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 FLAGS = ("amp", "compile", "fused", "ckpt", "overlap", "pin", "static", "zero")
 
 HANGS = """

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.store import layout
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 PROGRAM = """
 import argparse, threading, time
 

@@ -22,6 +22,8 @@ from harness.store.files import link_files
 from harness.store.history import History
 from harness.store.run_store import RunStore
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 MATRIX = """\
 version: 1
 name: three
@@ -57,6 +59,7 @@ def made(tmp_path_factory) -> Path:
     folder = prepared(tmp_path_factory.mktemp("made"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr("harness.report.apart.figures_of", lambda findings, hide: ())
         ran(folder / "whole")
         for shard in (1, 2):
             ran(folder / str(shard), "--shard", f"{shard}/2")

@@ -16,6 +16,8 @@ from harness.solo import foreign_question
 from harness.store import layout
 from harness.store.run_store import RunStore, read_run
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 ASK = ("matrix", "run", "--axis", "n=1,2,3", "--max-trials", "1", "--", sys.executable, "-c", "pass", "{n}")
 
 

@@ -20,6 +20,8 @@ from harness.cli.main import main
 from harness.cli.wiring import Interrupt
 from harness.store.run_store import read_run
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 SEARCH = ["bisect", "--axis", "x=1..3", "--certify", "2", "--progress", "step"]
 PROGRAM = """
 import sys

@@ -18,6 +18,8 @@ from harness.core.record import Machine
 from harness.store import layout
 from harness.store.run_store import RunStore, read_run
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 WRITER = """
 import sys
 from pathlib import Path

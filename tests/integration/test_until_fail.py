@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
 PROGRAM = """
 import pathlib
 runs = pathlib.Path("runs-so-far")
