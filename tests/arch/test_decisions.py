@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from pathlib import Path
 
 from bench.measure_code import decisions, measure
-
-ROOT = Path(__file__).parents[2]
+from own_code import ROOT, trees
 
 
 def test_a_decision_counts_wherever_it_stands():
@@ -24,16 +22,18 @@ def test_no_more_than_it_was_is_decided_in_a_function_nor_folded_into_an_express
 
 def test_a_name_is_given_once_in_a_module():
     twice: list[str] = []
-    for path in sorted((ROOT / "harness").rglob("*.py")):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        names = Counter(node.name for node in body if isinstance(node, ast.FunctionDef) and not node.decorator_list)
+    for path, tree in trees().items():
+        names = Counter(
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list
+        )
         twice += [f"{path.relative_to(ROOT)}: {name}" for name, n in names.items() if n > 1]
     assert twice == []
 
 
 def test_a_public_class_has_its_name_for_itself():
     names: Counter[str] = Counter()
-    for path in sorted((ROOT / "harness").rglob("*.py")):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-        names.update(node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    for tree in trees().values():
+        names.update(
+            node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        )
     assert [name for name, n in names.items() if n > 1] == []

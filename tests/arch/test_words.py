@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from own_code import ROOT, trees
+
 CODE = sorted((ROOT / "harness").rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -38,7 +38,7 @@ def test_a_word_that_only_we_used_stays_out_of_code_and_pages(word):
 
 
 def test_names_say_what_a_thing_is():
-    names = Counter(name for path in CODE for name in _bound(ast.parse(path.read_text(encoding="utf-8"))))
+    names = Counter(name for tree in trees().values() for name in _bound(tree))
     empty = sum(names[word] for word in EMPTY)
     assert 1000 * empty / names.total() <= MOST_EMPTY
 

@@ -111,15 +111,21 @@ def test_what_a_program_prints_stays_text_on_the_page(make_run, parts):
     assert all(link.startswith(("#", "data:,")) for link in Page(text).loads)
 
 
+@pytest.fixture(scope="module")
+def validator():
+    jsonschema = pytest.importorskip("jsonschema")
+    return jsonschema.Draft202012Validator(json.loads(published()))
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_json_keeps_to_its_published_schema(name, make_run):
+def test_json_keeps_to_its_published_schema(name, make_run, validator):
     jsonschema = pytest.importorskip("jsonschema")
     run, run_dir = make_run(name)
     document = json.loads(form(run, run_dir, "json", hide=()))
-    jsonschema.Draft202012Validator(json.loads(published())).validate(document)
+    validator.validate(document)
     document["run"]["records"] = "none"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(json.loads(published())).validate(document)
+        validator.validate(document)
 
 
 def test_the_schema_changes_only_on_purpose():
