@@ -37,7 +37,7 @@ from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Case, Kind
 from harness.observe.runner import RECORDERS_AT, never_ends
-from harness.observe.watch import ROUND, Act, State, next_step
+from harness.observe.watch import LONGEST_POLL_S, ROUND, Act, State, next_step
 from harness.reading import pace
 from harness.reading.pace import WATCHED
 
@@ -229,6 +229,18 @@ def ranks(**late):
 # -- a life, played
 
 
+def slept_until(step_after, *, over_s):
+    """The polls after which the watch does something: what is due stays due, so it need not be asked at each."""
+    first, last = 1, math.ceil(over_s / LONGEST_POLL_S)
+    while first < last:
+        middle = (first + last) // 2
+        if step_after(middle * LONGEST_POLL_S).act is Act.SLEEP:
+            first = middle + 1
+        else:
+            last = middle
+    return first * LONGEST_POLL_S
+
+
 def rates(processes):
     """What every process, and every thread of one, makes in a second of a part."""
     made = {}
@@ -301,22 +313,28 @@ class Player:
         limit_s = pace.silence_limit(TRIAL.budget, training=training).seconds
         suspicious_s = pace.suspicious_s(self.pace)
         due_s = (pace.busy_patience_s(self.pace, last, TRIAL, training=training),)
-        while at_s < over_s:
-            step = next_step(
+
+        def step_after(slept_s):
+            return next_step(
                 State(
-                    age_s=self.began_s + at_s, silence_s=at_s, suspicious_s=suspicious_s,
+                    age_s=self.began_s + at_s + slept_s, silence_s=at_s + slept_s, suspicious_s=suspicious_s,
                     limit_s=limit_s, limited=StopReason.STALL, total_s=TRIAL.budget.total.seconds,
                     due_s=due_s,
-                    round_began_s=began_s, position=position, rested_s=rested_s, several=several,
+                    round_began_s=began_s, position=position, rested_s=rested_s + slept_s, several=several,
                     verdict_at_s=verdict_at_s,
                     hang=verdict.because if verdict is not None and never_ends(verdict) else "",
                 )
             )  # fmt: skip
+
+        while at_s < over_s:
+            step = step_after(0.0)
             if step.act is Act.END:
                 return (at_s if step.reason is StopReason.CERTAIN else None), verdict
             if step.act is Act.SLEEP:
-                at_s += step.seconds
-                rested_s += step.seconds
+                is_between_rounds = began_s is None or position >= len(ROUND)
+                slept_s = slept_until(step_after, over_s=over_s) if is_between_rounds else step.seconds
+                at_s += slept_s
+                rested_s += slept_s
                 continue
             if step.begins:
                 began_s, position = at_s, 0
