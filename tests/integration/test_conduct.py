@@ -47,7 +47,7 @@ def trial(parts: Parts, *, fault: str | None = None) -> Trial:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def parts():
     clock = WallClock()
     with closing(ForkserverExecutor(python=sys.executable, clock=clock)) as executor:
