@@ -189,7 +189,7 @@ def test_a_flood_of_output_is_bounded(parts: Parts, tmp_path: Path):
 @pytest.mark.parametrize("silence_high_s", [0.05, pytest.param(60.0, marks=pytest.mark.long)])
 def test_a_slow_backward_is_never_called_a_hang(silence_high_s: float, parts: Parts, tmp_path: Path):
     """A healthy trainer, one silent second allowed where it needs many: busy, whatever was predicted."""
-    config = {"model.attention": "legacy-sequential", "model.n_layers": 1, "train.seq_len": 1536, "train.steps": 1}
+    config = {"model.attention": "legacy-sequential", "model.n_layers": 1, "train.seq_len": 1024, "train.steps": 1}
     trial = trial_of(SPECIMENS.load("clean"), parts)
     assert trial.prediction is not None
     prediction = replace(trial.prediction, silence_high_s=silence_high_s)
