@@ -52,7 +52,9 @@ FOR_REAL = (
     "rank-nan",
     "other-shape",
 )
-FOR_REAL_SLOW = ("sigterm-immune", "slow-step", "infinite-loop", "loader-starved", "debugged", "late-binding")
+FOR_REAL_SLOW = ("slow-step", "debugged", "late-binding")
+FOR_REAL_LONG = ("sigterm-immune", "infinite-loop", "loader-starved")
+"""Their recordings are judged in ``test_recordings``."""
 
 
 # --- The table -----------------------------------------------------------------------------------------------------
@@ -170,7 +172,14 @@ def run(specimen: Specimen, parts: Parts, folder: Path) -> Conducted:
     return done
 
 
-@pytest.mark.parametrize("name", [*FOR_REAL, *(pytest.param(name, marks=pytest.mark.slow) for name in FOR_REAL_SLOW)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FOR_REAL,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in FOR_REAL_SLOW),
+        *(pytest.param(name, marks=pytest.mark.long) for name in FOR_REAL_LONG),
+    ],
+)
 def test_a_specimen_gets_its_verdict_and_leaves_nothing_behind(name: str, parts: Parts, tmp_path: Path):
     specimen = SPECIMENS.load(name)
     run(specimen, parts, tmp_path)

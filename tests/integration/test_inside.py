@@ -183,6 +183,7 @@ sys.exit(running.returncode)
 """
 
 
+@pytest.mark.long
 def test_of_a_stuck_event_loop_the_line_is_named_that_awaits_though_a_heartbeat_wakes_it(tmp_path):
     """Also where the first process of the trial is what started the program, and looks after it once a second."""
     path, launcher = tmp_path / "serve.py", tmp_path / "launch.py"

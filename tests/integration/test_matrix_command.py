@@ -170,6 +170,7 @@ def test_our_own_mistakes_are_never_a_bad_commit(here: Path):
     harness("trial", "small.yaml", cwd=here, check=1)
 
 
+@pytest.mark.long
 def test_commits_are_an_axis_of_the_command_line_too(tmp_path: Path, history: list[str]):
     axis = f"--axis=commit={history[0]}..HEAD"
     harness("bisect", axis, "--certify", "2", "--", sys.executable, "program.py", cwd=tmp_path, check=0)

@@ -370,7 +370,7 @@ load_batch(7, "swordfish-of-the-test")
 """
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_locals_are_shown_where_they_were_asked_for_without_what_is_secret_by_its_name(place, asked):
     (place / "keeps.py").write_text(KEEPS)
     done = run("keeps.py", options=("--locals",) if asked else ())

@@ -263,6 +263,7 @@ def title_in_a_browser(page: Path, profile: Path) -> str:
     return found[1]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 def test_a_browser_runs_nothing_of_a_strangers(seen, place, tmp_path):

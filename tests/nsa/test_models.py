@@ -116,7 +116,7 @@ def test_real_text_is_learned_far_below_its_byte_frequencies():
             "model.n_layers": 1,
             "model.dim": 64,
             "model.n_heads": 4,
-            "train.steps": 220,
+            "train.steps": 130,
             "train.lr": 1e-2,
             "train.batch_size": 2,
             "train.seq_len": 128,

@@ -31,8 +31,8 @@ def commands(program):
 
 
 def one_of_each_kind(program):
-    """These commands; long are those of torchrun and those that come after one of the same kind."""
-    kinds, params = {"torchrun"}, []
+    """These commands; long are those of torchrun, of a GPU, and those that come after one of the same kind."""
+    kinds, params = {"torchrun", "m7c_125m"}, []
     for command in commands(program):
         kind = re.search(r"torchrun|m7c_125m|train_showcase|python", command)[0]
         params.append(pytest.param(command, marks=[pytest.mark.long] * (kind in kinds)))
