@@ -29,7 +29,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.evidence import LoopSample
-from harness.reading.frames import is_stdlib, thread_of
+from harness.reading.frames import bare, is_stdlib, thread_of
 from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
@@ -648,7 +648,8 @@ def loop_samples(
     """
     loops: list[LoopSample] = []
     for thread in sample.threads:
-        depth = 0
+        depth, inner = 0, len(loops)
+        called = ""
         for index, frame in enumerate(thread.frames):
             if frame.native:
                 continue
@@ -657,10 +658,43 @@ def loop_samples(
                 values = locals_of.get((thread.tid, index), {})
                 place = (thread.tid, depth, len(thread.frames) - index)
                 shared = (shared_of or {}).get((thread.tid, index), frozenset())
-                around = read_loops(source, line=frame.line)
-                loops += [_loop_sample(loop, frame, values, place, shared) for loop in around]
+                if called and _calls_unseen(called, source, frame.line):
+                    loops[inner:] = map(_may_be_begun_anew, loops[inner:])
+                for loop in read_loops(source, line=frame.line):
+                    around = _loop_sample(loop, frame, values, place, shared)
+                    if _turns_unseen(around):
+                        loops[inner:] = map(_may_be_begun_anew, loops[inner:])
+                    loops.append(around)
             depth += frame.function.rpartition(".")[2] not in ASKS or not is_stdlib(frame)
+            called = bare(frame)
     return tuple(loops)
+
+
+_HIDES_TURNS = re.compile(
+    r"\b(accumulate|all|any|batched|chain|cycle|dropwhile|filter|filterfalse|groupby|islice|iter|map|max|min|product|reduce"
+    r"|repeat|sorted|starmap|sum|takewhile|timeit|zip)\s*\(|\.sort\s*\("
+)
+"""Calls that go through what they are given in C, so that no variable tells how far they are."""
+
+
+def _turns_unseen(loop: LoopSample) -> bool:
+    """Whether a ``for`` goes through what nobody sees: two equal looks at what it runs may lie in two of its turns."""
+    if not loop.header.startswith("for ") or loop.counter:
+        return False
+    return bool(loop.needs) or _HIDES_TURNS.search(loop.header) is not None
+
+
+def _calls_unseen(function: str, source: str, line: int) -> bool:
+    """Whether this line only hands on a function to what calls it again and again in C: ``sum(map(is_even, ns))``."""
+    lines = source.splitlines()
+    text = lines[line - 1] if line <= len(lines) else ""
+    is_called = re.search(rf"\b{re.escape(function)}\s*\(", text)
+    return is_called is None and _HIDES_TURNS.search(text) is not None
+
+
+def _may_be_begun_anew(loop: LoopSample) -> LoopSample:
+    """A loop of which equal variables prove nothing: it may have come to its end and been begun again meanwhile."""
+    return replace(loop, needs="")
 
 
 def endless_by_source(

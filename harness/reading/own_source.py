@@ -134,6 +134,18 @@ def within(node: ast.AST) -> Iterator[ast.AST]:
         waiting.extend(child for child in children if not isinstance(child, (*FUNCTION_NODES, ast.ClassDef)))
 
 
+_ALARMS = frozenset(
+    {
+        ("signal", "alarm"),
+        ("signal", "setitimer"),
+        ("signal", "raise_signal"),
+        ("signal", "pthread_kill"),
+        ("_thread", "interrupt_main"),
+    }
+)
+"""Calls by which a program is interrupted later, or its main thread once that wakes, without a trace until then."""
+
+
 _BEHIND = _words(
     "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
@@ -242,7 +254,7 @@ class SourceFile:
             return False
         by_star = (*self.imported.get("*", ())[:-1], names[0])
         whole = (*self.imported.get(names[0], by_star), *names[1:])
-        return whole in (("signal", "alarm"), ("signal", "setitimer"))
+        return whole in _ALARMS
 
     def _replaces(self, node: ast.AST) -> bool:
         match node:

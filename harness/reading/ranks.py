@@ -23,8 +23,8 @@ from harness.reading.desync import Divergence, Parting, crossed, of_this_silence
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
-from harness.reading.standing import Chance, Standing, alive, standings
-from harness.reading.stillness import OF_A_GPU, STORE_SERVER
+from harness.reading.standing import Chance, Standing, alive, may_go_on, standings
+from harness.reading.stillness import OF_A_GPU, STORE_SERVER, onlookers_of
 from harness.reading.waits import ONLY_SLEEPS, RESTART, UNSEEN, Ender, sleeps, wait_of
 
 if TYPE_CHECKING:
@@ -129,6 +129,20 @@ class Job:
         if any(self.stand[pid].wakes_to_signal(naps=pid in above) for pid in unread):
             return True
         return any(_may_act(self.stand[pid], live[pid], started_them=pid in above) for pid in others)
+
+    def may_come_by_another_thread(self, pid: int) -> bool:
+        """Whether a thread of the program's own, beside the one that decides, may yet go on, and join the other ranks.
+
+        A saver that waits for its copy, then for the others in a barrier. Not one that by its source merely looks on.
+        """
+        one = self.stand[pid]
+        own = {stack.tid for stack in one.stacks if own_frame(stack) is not None}
+        own -= {one.decides, *onlookers_of(one.samples)}
+        live, everybody = self.alive(), frozenset(self.stand)
+        for thread in one.looks[-1].threads:
+            if thread.tid in own and may_go_on(thread, pid=pid, job_pids=everybody, live=live):
+                return True
+        return False
 
     def _above(self, pids: Iterable[int]) -> set[int]:
         """Who started these processes, and who started those."""

@@ -762,6 +762,12 @@ def _chances_of(state: ThreadState, *, pid: int, job_pids: frozenset[int]) -> It
         yield Chance(how=f"waits for {wait.what}, which a process that was not looked at may end", ender=Ender.JOB)
 
 
+def may_go_on(thread: ThreadState, *, pid: int, job_pids: frozenset[int], live: Mapping[int, Chance]) -> bool:
+    """Whether one thread of process ``pid`` runs, or waits for somebody who may go on: ``live`` are such processes."""
+    chances = _chances_of(thread, pid=pid, job_pids=job_pids)
+    return any(not chance.who or chance.who & live.keys() for chance in chances)
+
+
 def _only_gil_waiters(one: Standing, moved: Motion, keeper: int | None) -> bool:
     """Whether all that moves are threads that ask every 5 ms for the interpreter's lock, which one keeps asleep."""
     if keeper is None or moved.io_bytes or not moved.polls:

@@ -422,7 +422,8 @@ def is_launcher(folder: str) -> bool:
 
 def watch_handlers(speaker: Speaker) -> None:
     """Write down each later change of Python's handlers, below ``signal``, which programs call."""
-    original = _signal.signal
+    module: Any = _signal
+    original = module.signal
 
     def signal(number: int, handler: "Any", /) -> "Any":
         before = original(number, handler)
@@ -431,7 +432,7 @@ def watch_handlers(speaker: Speaker) -> None:
         return before
 
     signal.__doc__, signal.__module__ = original.__doc__, original.__module__
-    _signal.signal = signal
+    module.signal = signal
 
 
 def be_watchable(folder: str, rank: int) -> None:

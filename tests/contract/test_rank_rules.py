@@ -657,6 +657,23 @@ def test_a_thread_that_waits_for_its_own_process_lets_nobody_go_on():
     assert told(classify(seen)) == "HANG collective-stuck medium"
 
 
+SAVES = ThreadStack(tid=950, name="saver", frames=(python("save", "/src/save.py", 9),))
+
+
+@pytest.mark.parametrize(("timed", "kind"), [(True, Kind.UNRESOLVED), (False, Kind.HANG)])
+def test_a_thread_that_goes_on_may_yet_come_where_its_rank_never_came(timed, kind):
+    """It copies what rank 0 saved, and then meets the others in a barrier: after 30 s the job goes on."""
+    seen = with_stack(certain(IN_NEXT_FORWARD, ASKS_WHO_IS_THERE, collectives=NEVER_CALLED), SAVES)
+    call, wchan = ("clock_nanosleep", "hrtimer_nanosleep") if timed else ("futex", "futex_do_wait")
+
+    def with_saver(look: ProcessState) -> ProcessState:
+        saver = replace(look.threads[0], tid=950, state="S", timed=timed, call=call, wchan=wchan)
+        return replace(look, threads=(*look.threads, saver))
+
+    evidence = replace(seen.evidence, processes=tuple(map(with_saver, seen.evidence.processes)))
+    assert classify(replace(seen, evidence=evidence)).kind is kind
+
+
 def test_ranks_that_came_to_one_call_from_two_lines_are_told_with_both():
     other = Seen(REDUCES.until, (*ALL_REDUCE[:-1], python("save", "/src/train.py", 88)))
     verdict = classify(certain(REDUCES, other, world=2))

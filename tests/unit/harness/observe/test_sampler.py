@@ -130,9 +130,18 @@ def test_what_a_shell_started_whose_script_speaks_of_an_alarm_may_be_ended_by_on
     assert {look.pid: ALARM in look.handles for look in sampler.looks} == {7: False, 8: True, 9: False}
 
 
-@pytest.mark.parametrize(("module", "armed"), [("signal.alarm(25)", True), ("signal.pause()", False)])
+@pytest.mark.parametrize(
+    ("module", "armed"),
+    [
+        ("signal.alarm(25)", True),
+        ("signal.pause()", False),
+        ("_thread.interrupt_main()", True),
+        ("_thread.exit()", False),
+    ],
+)
 def test_an_alarm_may_be_set_by_a_module_that_no_thread_is_in_any_more(module, armed, tmp_path):
-    (tmp_path / "limits.py").write_text(f"import signal\n\ndef arm():\n    {module}\n")
+    """So may an interrupt that the main thread hears of when it wakes: of that nothing is to be seen, either."""
+    (tmp_path / "limits.py").write_text(f"import _thread, signal\n\ndef arm():\n    {module}\n")
     train = tmp_path / "train.py"
     train.write_text("from limits import arm\narm()\nwork()\n")
 

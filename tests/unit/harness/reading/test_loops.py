@@ -59,6 +59,47 @@ def test_a_loop_lacks_variables_if_what_it_computes_with_was_not_read(source, la
     assert lacks_variables(sample(source)) is lacks
 
 
+INNER = "while lo < hi:\n        pass"
+
+
+@pytest.mark.parametrize(
+    ("outer", "is_begun_anew"),
+    [
+        ("for _ in itertools.repeat(None, n):", True),
+        ("for x in sorted(xs):", True),
+        ("for batch in loader:", False),
+        ("for i in range(n):", False),
+        ("while True:", False),
+        ("if n:", False),
+    ],
+)
+def test_a_loop_that_may_have_been_begun_anew_unseen_is_not_proved_endless_by_equal_variables(outer, is_begun_anew):
+    """Short searches, millions of them: the same ``lo`` and ``hi`` three times over were told as an endless loop."""
+    values = {"n": "5", "i": "3", "lo": "0", "hi": "4"}
+    inner, *_ = sample(f"{outer}\n    {INNER}", values, line=3).loops
+    assert (inner.needs == "") is is_begun_anew
+
+
+@pytest.mark.parametrize(
+    ("line", "is_begun_anew"),
+    [
+        ("print(sum(map(is_pow2, col)))", True),
+        ("col.sort(key=is_pow2)", True),
+        ("print(is_pow2(8))", False),
+        ("print(max(is_pow2(8), 3))", False),
+        ("model(8)", False),
+    ],
+)
+def test_a_loop_of_a_function_that_c_calls_again_and_again_is_not_proved_endless_by_equal_variables(
+    line, is_begun_anew
+):
+    source = f"def is_pow2(n):\n    while n > 1:\n        n = n\n{line}\n"
+    frames = (Frame(function="is_pow2", file=FILE, line=3), Frame(function="<module>", file=FILE, line=4))
+    taken = replace(sample(source), threads=(ThreadStack(tid=PID, name="MainThread", frames=frames),))
+    (loop,) = loop_samples(taken, {(PID, 0): {"n": "8"}}, {FILE: source})
+    assert (loop.needs == "") is is_begun_anew
+
+
 @pytest.mark.parametrize(
     ("shared", "needs"),
     [
