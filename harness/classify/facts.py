@@ -157,7 +157,7 @@ def silence(case: Case, *, of_rank: int | None = None) -> str:
     if case.outcome.ending is Ending.STILL_RUNNING:
         who = f"rank {rank}" if case.evidence.world > 1 else f"process {main_pid(case)}"
         one = job_of_case(case).leader
-        moved = one is not None and one.motion is not None and not one.motion.still
+        moved = one is not None and ((one.motion is not None and not one.motion.still) or one.ran_at > 0)
         return f"{who} {'got no further' if moved else 'did not move'} in {silence_s:.1f} s of watching"
     limit = silence_limit(case)
     name = "stall limit" if training(case) else "start-up limit"
@@ -181,7 +181,12 @@ def who_sleeps(one: Standing) -> str:
 
 def threads_slept(one: Standing) -> str:
     """``all 3 threads slept at 6 of 6 looks``."""
-    return f"{who_sleeps(one)} slept at {len(one.looks)} of {len(one.looks)} looks"
+    return f"{who_sleeps(one)} slept at {looks_asleep(one)}"
+
+
+def looks_asleep(one: Standing) -> str:
+    """``6 of 6 looks``: at so many none of the threads that count ran."""
+    return f"{len(one.looks) - one.ran_at} of {len(one.looks)} looks"
 
 
 def ids_of(records: Iterable[_Record]) -> list[EvidenceId]:

@@ -89,11 +89,12 @@ class Vigil:
     ``doubted`` says that the last look at a hang that is told did not call it one, though it saw nothing move either.
     ``blind`` are the looks in a row that saw no stack of it; ``is_blind_reported``: that was told, once for all.
     ``last_finding`` is what the last look said, ``alike`` how many in a row did, ``turns`` how often its threads had
-    run then.
+    run then. ``rests_s`` is how long after its beginning a look of an earlier guard is not to be repeated yet.
     """
 
     routine_s: float = ROUTINE_S
     began_s: float
+    rests_s: float = 0.0
     quiet_since_s: float | None = None
     looked_s: float | None = None
     patience_s: float = 0.0
@@ -132,7 +133,8 @@ class Vigil:
     def is_due(self, now_s: float) -> bool:
         """Whether the job is to be looked into now."""
         if self.looked_s is None:  # of a hang that an earlier guard told nobody knows whether it is over meanwhile
-            return bool(self.hang or self.suspect) or now_s - self.began_s >= QUIET_S
+            age_s = now_s - self.began_s
+            return (bool(self.hang or self.suspect) and age_s >= self.rests_s) or age_s >= QUIET_S
         if self.quiet_since_s is not None and self.looked_s < self.quiet_since_s <= now_s - QUIET_S:
             return True  # it has come to rest since the last look
         return now_s - self.looked_s >= self.patience_s
@@ -180,6 +182,7 @@ class Vigil:
         """Take up what an earlier guard's last look said, ``age_s`` ago: another one that agrees is then the second."""
         is_one = bool(cause) and 0.0 <= age_s <= SUSPECT_S
         self.suspect = Look(kind="HANG", cause=cause, confidence="", because="") if is_one else None
+        self.rests_s = max(CONFIRM_S - age_s, 0.0) if is_one else 0.0
 
     def failed(self, now_s: float) -> None:
         """Take note of a look that could not be taken: again soon, since what it would have said is not known."""

@@ -147,6 +147,10 @@ class Tree(Protocol):
         """The process ``pid``; None when there is none, or it is not to be looked at."""
         ...
 
+    def process_of(self, number: int) -> int:
+        """The process of which this is a thread; the number itself where it is a process, or nothing."""
+        ...
+
     def children(self, pid: int) -> Iterable[int]:
         """The PIDs of the processes that ``pid`` started and that are still there."""
         ...
@@ -166,6 +170,10 @@ class ProcTree:
     def get(self, pid: int) -> Member | None:
         """The process ``pid`` now."""
         return read_member(pid, files=self._files) if pid >= self._lowest and pid not in self._own else None
+
+    def process_of(self, number: int) -> int:
+        """By the thread's own status."""
+        return int(self._files.fields(f"{number}/status").get("Tgid", number)) if number >= self._lowest else number
 
     def children(self, pid: int) -> Iterable[int]:
         """Its children now, whichever of its threads started them."""
@@ -190,6 +198,10 @@ class ProcessTable:
     def __init__(self, members: Mapping[int, Member]) -> None:
         self._members = members
 
+    def process_of(self, number: int) -> int:
+        """A table has processes alone."""
+        return number
+
     def get(self, pid: int) -> Member | None:
         """The process ``pid``, if it is in the table."""
         return self._members.get(pid)
@@ -205,6 +217,8 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     Raises:
         NoJobError: no such process, no Python process in its tree, or it is process 1 and no job.
     """
+    if (whose := tree.process_of(pid)) != pid:
+        raise NoJobError(f"{pid} is a thread of process {whose}: name that one")
     member = tree.get(pid)
     if member is None:
         raise NoJobError(f"there is no process {pid}")

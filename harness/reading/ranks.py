@@ -25,7 +25,7 @@ from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, may_go_on, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER, onlookers_of
-from harness.reading.waits import ONLY_SLEEPS, RESTART, UNSEEN, Ender, sleeps, wait_of
+from harness.reading.waits import ONLY_SLEEPS, RESTART, SERVE_MPI, UNSEEN, Ender, sleeps, wait_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -217,7 +217,8 @@ def main_of(evidence: Evidence) -> int | None:
 
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
     """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
-    if one.looks_on or one.command in ONLY_SLEEPS or ((one.asks or one.ticks) and not one.acts):
+    serves = one.command in ONLY_SLEEPS or (one.command in SERVE_MPI and not started_them)
+    if one.looks_on or serves or ((one.asks or one.ticks) and not one.acts):
         return False
     if chance.ender is not None:
         hides_a_limit = one.rest is not None and one.rest.call == RESTART

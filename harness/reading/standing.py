@@ -177,6 +177,12 @@ class Standing:
         return self.thread.tid if self.thread is not None else self.pid
 
     @property
+    def ran_at(self) -> int:
+        """At how many of its looks a thread that counts ran: what came to a stop meanwhile has run before."""
+        counts = {thread.tid for thread in self.motion.threads} if self.motion is not None else {self.decides}
+        return sum(any(thread.state == "R" and thread.tid in counts for thread in look.threads) for look in self.looks)
+
+    @property
     def background(self) -> frozenset[int]:
         """Its threads whose waking says nothing about the program."""
         return self.motion.background if self.motion is not None else frozenset()

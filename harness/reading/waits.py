@@ -306,6 +306,9 @@ tells nobody else."""
 ONLY_SLEEPS = frozenset({"sleep"})
 """Programs that do nothing when they wake: only who waits for their end may do something then."""
 
+SERVE_MPI = frozenset({"orted", "prted"})
+"""Daemons that Open MPI starts beside a program which nobody launched by it: they wait for that program, and for calls."""
+
 ONLY_SHOW = frozenset({"htop", "nvidia-smi", "tail", "top"})
 """Programs that are linked to what sends signals and, left to themselves, only show something now and then."""
 

@@ -90,12 +90,12 @@ def functions(stack):
 
 
 @pytest.fixture
-def dumper():
+def dumper(tmp_path):
     """Skips where no process may look into another one, and nowhere else."""
     argv = [sys.executable, "-c", "print(flush=True); input()"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        answer = PySpy().sample(pid=child.pid, rank=0, t_s=0.0, native=True, number=1, trial_dir=None)
+        answer = PySpy().sample(pid=child.pid, rank=0, t_s=0.0, native=True, number=1, trial_dir=tmp_path)
         child.kill()
     reason = getattr(answer, "reason", "")
     if "ptrace refused" in reason or "not installed" in reason:

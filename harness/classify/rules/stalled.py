@@ -27,6 +27,7 @@ from harness.classify.facts import (
     conclude,
     ended,
     job_of_case,
+    looks_asleep,
     place,
     silence,
     silence_began_s,
@@ -556,21 +557,21 @@ def _hang(
 def _standstill(case: Case, one: Standing) -> str:
     """What shows that one process stands still: every look, every sample, its CPU time."""
     moved = one.motion
-    looks = len(one.looks)
+    looks = looks_asleep(one)
     several = moved is not None and len(moved.threads) > 1
     sleep = f"{who_sleeps(one)} sleep{'' if several else 's'}"
     who = "" if one.pid in job_of_case(case).leaders else f"{_name(one)}: "
     used = f"; {moved.cpu_s:.2f} s CPU in {moved.seconds:.1f} s" if moved is not None else ""
     if one.thread is None or not one.samples:
         waits = f" and the process waits for {one.wait.what}" if one.wait is not None else ""
-        return f"{who}at {looks} of {looks} looks {sleep}{waits}{_kernel_wait(one)}{used}"
+        return f"{who}at {looks} {sleep}{waits}{_kernel_wait(one)}{used}"
     sample = (one.native or one.samples)[-1]
     is_main = one.thread.name == "MainThread" or one.thread.tid == sample.pid
     which = "the main thread" if is_main else f"thread {one.thread.name or one.thread.tid}"
     weaker = "" if one.native else f", as {sample.source} says without native frames"
     agree = len(one.samples)
     return (
-        f"{who}at {looks} of {looks} looks {sleep}, and in {agree} of {agree} samples {which} waits in "
+        f"{who}at {looks} {sleep}, and in {agree} of {agree} samples {which} waits in "
         f"{spell(telling_frame(one.thread))}{weaker}{_kernel_wait(one)}{used}"
     )
 

@@ -471,6 +471,14 @@ def test_a_hang_that_an_earlier_guard_told_is_looked_into_at_once():
     assert not Vigil(began_s=0.0).is_due(0.0)
 
 
+def test_a_look_of_an_earlier_guard_is_not_repeated_before_its_time():
+    """A guard that was killed just after its first look ended a job six seconds later: twenty are promised."""
+    vigil = Vigil(began_s=100.0)
+    vigil.suspect_again("deadlock", age_s=2.0)
+    assert not vigil.is_due(100.0 + CONFIRM_S - 2.5)
+    assert vigil.is_due(100.0 + CONFIRM_S - 2.0)
+
+
 def test_a_job_of_slurm_is_looked_into_by_the_clock_and_over_when_slurm_says_so(tmp_path, monkeypatch):
     states = ["RUNNING"]
     monkeypatch.setattr("harness.guard.jobs.state_of", lambda job: (states[-1], 2))

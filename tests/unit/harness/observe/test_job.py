@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -180,6 +182,19 @@ def test_no_process_and_no_python_are_errors_with_the_way_out():
     assert "torchrun" in raised.value.help
     with pytest.raises(NoJobError, match=r"process 1 \(bash\) has no Python"):
         find_job(1, tree=table(SHELL))
+
+
+def test_the_number_of_a_thread_is_no_process():
+    """``top -H`` shows threads; a job was told by the frames of another thread as if they were the main one's."""
+    stay = threading.Event()
+    other = threading.Thread(target=stay.wait)
+    other.start()
+    try:
+        with pytest.raises(NoJobError, match=f"^{other.native_id} is a thread of process {os.getpid()}: name that one"):
+            find_job(other.native_id, tree=ProcTree(own=0))
+    finally:
+        stay.set()
+        other.join()
 
 
 def test_what_proc_says_is_read_and_what_it_refuses_is_left_empty(tmp_path):

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from harness.classify.facts import threads_slept
 from harness.classify.rules.stalled import _may_wake
 from harness.core.evidence import Evidence, Frame, LoopSample, ProcessState, StackSample, ThreadStack, ThreadState
+from harness.reading.ranks import job_of
 from harness.reading.standing import Chance, alive, culprit, standing, standings
 from harness.reading.waits import RESTART, Ender
 
@@ -506,3 +508,26 @@ def test_what_an_event_loop_was_asked_counts_only_while_it_cannot_have_changed(l
     samples = [replace(sample, id=f"s{n}", t_s=1.5 + n / 2) for n in range(3)]
     one = standing(seen, samples, job_pids=frozenset({PARENT}))
     assert one.wakes_for_onlookers is not ticks_on
+
+
+@pytest.mark.parametrize(("running", "ran_at"), [((), 0), ((0,), 1), ((0, 1), 2)])
+def test_looks_at_which_a_program_still_ran_are_not_said_to_have_shown_it_asleep(running, ran_at):
+    """It came to a stop while it was looked at: "11 of 11 looks" was said of one that had run at four of them."""
+    own = looks(PARENT, LOCK)
+    for n in running:
+        own[n] = replace(own[n], state="R", threads=(replace(own[n].threads[0], state="R"),))
+    one = standing(own, [])
+    assert one.ran_at == ran_at
+    assert threads_slept(one) == f"its only thread slept at {3 - ran_at} of 3 looks"
+
+
+@pytest.mark.parametrize(
+    ("command", "started_it", "may"),
+    [("orted", False, False), ("orted", True, True), ("timeout", False, True), ("sleep", False, False)],
+)
+def test_a_daemon_of_open_mpi_beside_a_program_ends_it_only_where_it_started_it(command, started_it, may):
+    """``import mpi4py`` starts one, which lightning does: each hang beside it was told after four limits."""
+    own = looks(PARENT, LOCK, parent=CHILD if started_it else 1)
+    beside = [replace(look, command=command) for look in looks(CHILD, NAP, parent=1 if started_it else PARENT)]
+    job = job_of(Evidence(steps_wanted=0, processes=(*own, *beside), main=PARENT), since_s=0.0, main=PARENT)
+    assert job.may_be_ended({PARENT}, job.alive()) is may
