@@ -679,9 +679,7 @@ _HIDES_TURNS = re.compile(
 
 def _turns_unseen(loop: LoopSample) -> bool:
     """Whether a ``for`` goes through what nobody sees: two equal looks at what it runs may lie in two of its turns."""
-    if not loop.header.startswith("for ") or loop.counter:
-        return False
-    return bool(loop.needs) or _HIDES_TURNS.search(loop.header) is not None
+    return loop.header.startswith("for ") and not loop.counter and _HIDES_TURNS.search(loop.header) is not None
 
 
 def _calls_unseen(function: str, source: str, line: int) -> bool:
