@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.observe.procfs import Files
+from harness.store import layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ def by_python(pid: int, trial_dir: Path, *, files: Files | None = None) -> froze
     files = files or Files()
     stat = files.stat(f"{pid}")
     try:
-        began, *numbers = (trial_dir / f"handlers_{files.inner(f'{pid}')}").read_text(encoding="ascii").split()
+        began, *numbers = layout.handlers(trial_dir, files.inner(f"{pid}")).read_text(encoding="ascii").split()
         return frozenset(map(int, numbers)) if stat is not None and began == stat[19] else None
     except (OSError, ValueError):
         return None

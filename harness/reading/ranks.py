@@ -138,6 +138,8 @@ class Job:
         one = self.stand[pid]
         own = {stack.tid for stack in one.stacks if own_frame(stack) is not None}
         own -= {one.decides, *onlookers_of(one.samples)}
+        if not own:
+            return False
         live, everybody = self.alive(), frozenset(self.stand)
         for thread in one.looks[-1].threads:
             if thread.tid in own and may_go_on(thread, pid=pid, job_pids=everybody, live=live):
@@ -217,8 +219,8 @@ def main_of(evidence: Evidence) -> int | None:
 
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
     """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
-    serves = one.command in ONLY_SLEEPS or (one.command in SERVE_MPI and not started_them)
-    if one.looks_on or serves or ((one.asks or one.ticks) and not one.acts):
+    lets_be = one.command in ONLY_SLEEPS or (one.command in SERVE_MPI and not started_them)
+    if one.looks_on or lets_be or ((one.asks or one.ticks) and not one.acts):
         return False
     if chance.ender is not None:
         hides_a_limit = one.rest is not None and one.rest.call == RESTART

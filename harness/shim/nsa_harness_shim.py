@@ -104,6 +104,7 @@ class Speaker:
         self.stepped: set[int] = set()
         self.limits_s: set[float] = set()
         self.handled: set[int] | None = None
+        self.hears_of_handlers = False
 
     def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
         """Write where the program is."""
@@ -260,11 +261,12 @@ class Speaker:
         The kernel tells only that there is one: a compiler that a library brings along (LLVM, in triton) has handlers
         that remove its files, by which no program that waits is let on.
         """
-        is_first, self.handled = self.handled is None, set()
+        self.handled = set()
         for number in range(1, _signal.NSIG):
             self.takes(number)
         self.write_handled()
-        if is_first:
+        if not self.hears_of_handlers:  # a child has what its parent put there
+            self.hears_of_handlers = True
             watch_handlers(self)
 
     def takes(self, number: int) -> bool:

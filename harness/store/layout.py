@@ -15,6 +15,7 @@ runs/<id>/
         trial.json        the trial as asked (controller, before the start)
         heartbeat_rank0.jsonl   progress marks, one JSON object a line (worker)
         place_rank0             where a stranger's program with quick steps is, in shared memory (its shim)
+        handlers_4711           for which signals Python has handlers in a rank, by its PID (its shim)
         effective.json    the configuration and versions the worker really runs with (worker)
         kernels.json      which kernel runs each operator, and why (worker)
         result_rank0.json       what a rank said last, of one process too (worker, written at once or not at all)
@@ -105,6 +106,11 @@ def heartbeat(trial_dir: Path, rank: int = 0) -> Path:
 def result(trial_dir: Path, rank: int = 0) -> Path:
     """What a rank said last; a program of one process is rank 0."""
     return trial_dir / f"result_rank{rank}.json"
+
+
+def handlers(trial_dir: Path, pid: int) -> Path:
+    """For which signals Python has handlers in a rank, by the PID that it calls itself by."""
+    return trial_dir / f"handlers_{pid}"
 
 
 def faulthandler(trial_dir: Path, rank: int = 0) -> Path:

@@ -268,13 +268,21 @@ if not os.fork():
     signal.signal(signal.SIGUSR1, print)
     os._exit(os.path.exists(f"{os.environ['NSA_HARNESS_TRIAL_DIR']}/handlers_{os.getpid()}"))
 assert os.wait()[1] == 0, "a helper says nothing"
+if not os.fork():
+    import _signal, torch.distributed.distributed_c10d as c10d
+    put_there = _signal.signal
+    c10d.init_process_group(3)
+    train(1)
+    os._exit(_signal.signal is not put_there or told() != ["14", "29"])
+assert os.wait()[1] == 0, "a child that became a rank has its parent's"
 """
 
 
 def test_a_rank_tells_for_which_signals_python_has_handlers_and_of_none_in_c(place):
     done = run(place, TRAIN + HANDLERS)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [path.name for path in (place / "trial").glob("handlers_*")] == [f"handlers_{marks(place)[0]['pid']}"]
+    pids = {marks(place, rank)[0]["pid"] for rank in (0, 3)}
+    assert {path.name for path in (place / "trial").glob("handlers_*")} == {f"handlers_{pid}" for pid in pids}
 
 
 def test_how_many_ranks_there_are_is_told_by_the_group(place):
