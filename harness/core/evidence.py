@@ -93,7 +93,9 @@ class LoopSample:
     trained, so that its turns make marks; ``endless`` says why the loop cannot end by what its source
     says, or is empty; ``needs`` whose doing its end is, if its variables stay as they are: ``locals`` nobody's,
     ``python`` that of other threads that run Python, ``threads`` that of any other thread, ``unseen`` where not all of
-    its variables could be read, and empty where it calls what may be at work.
+    its variables could be read, and empty where it calls what may be at work, or may be begun anew by a loop around it
+    in the same frame whose turns nothing tells. ``recurs`` says that what called its function may call it again and
+    again unseen; ``call`` stands for this one call of it, as marked by the process itself, and is 0 where it is not.
     """
 
     tid: int
@@ -112,6 +114,8 @@ class LoopSample:
     speaks: bool = False
     endless: str = ""
     needs: str = ""
+    recurs: bool = False
+    call: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -11,7 +12,8 @@ PROC = "/proc"
 _SCRIPT_BYTES = 1 << 20
 """More is not read of a script: it is asked for a word in it."""
 
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError, NotADirectoryError)
+_GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EINVAL})
+"""What the kernel answers of what is gone, or not ours to read; EINVAL of the mounts of a process that has ended."""
 
 
 class Files:
@@ -24,12 +26,12 @@ class Files:
         """The whole file; None where there is none to be read."""
         try:
             fd = os.open(f"{self.root}/{at}", os.O_RDONLY | os.O_CLOEXEC)
-        except _GONE:
-            return None
+        except OSError as error:
+            return _none_of_what_is_gone(error)
         try:
             return b"".join(iter(lambda: os.read(fd, 1 << 16), b"")).decode(errors="replace")
-        except _GONE:
-            return None
+        except OSError as error:
+            return _none_of_what_is_gone(error)
         finally:
             os.close(fd)
 
@@ -63,8 +65,8 @@ class Files:
         """What is in a folder."""
         try:
             return os.listdir(f"{self.root}/{at}")  # noqa: PTH208 - thousands of times in a silence
-        except _GONE:
-            return []
+        except OSError as error:
+            return _none_of_what_is_gone(error) or []
 
     def stat(self, at: str) -> list[str] | None:
         """``stat`` after the name: [0] state, [1] parent, [7] faults, [11] [12] CPU, [19] start, [21] pages."""
@@ -105,6 +107,12 @@ class Files:
             name, _, value = line.partition(":")
             fields[name] = next(iter(value.split()), "")
         return fields
+
+
+def _none_of_what_is_gone(error: OSError) -> None:
+    """Nothing; or the error itself, where it says something of us: no descriptor of ours is free."""
+    if error.errno not in _GONE:
+        raise error
 
 
 def bits_of(mask: int, *, first: int = 0) -> list[int]:

@@ -19,7 +19,7 @@ from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import program, sources
 from harness.reading.awaits import rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import deciding_thread, thread_of
-from harness.reading.loops import endless_by_source, lacks_variables, progress, with_variables
+from harness.reading.loops import endless_by_source, is_to_be_asked, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
@@ -270,7 +270,7 @@ class Sampler:
                 self._before[pid] = again
 
     def _ask_inside(self, pid: int, rank: int) -> None:
-        """Ask a process in a loop that gets on where the loops around it are, or for variables that nobody saw.
+        """Ask a process in a loop that gets on where the loops around it are, and for what nobody else can see.
 
         One that burns a core in a wait, for its GPU or for other ranks, is asked whether it goes on in between: many
         short waits look like one without an end.
@@ -279,14 +279,14 @@ class Sampler:
         if asker is None or not plain:
             return
         place, sample = list(plain.items())[-1]
-        lacks = lacks_variables(sample)
-        telling = lacks or bool(progress(list(plain.values())))
+        computes = is_to_be_asked(sample)
+        telling = computes or bool(progress(list(plain.values())))
         # The last dump may be two samples: with native frames, and without.
         if not telling and not _shows_a_meeting(self._stacks_of(pid)[-2:]):
             return
         limit_s = ANSWER_S if telling else ANY_ANSWER_S
         answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
-        if lacks:
+        if computes:
             sample = with_variables(sample, answer.variables, sources(sample))
         self.stacks[place] = replace(sample, positions=answer.positions, ran=answer.ran)
 

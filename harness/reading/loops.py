@@ -48,6 +48,9 @@ _NEVER_RAISE = frozenset({"len", "abs", "bool", "isinstance"})
 QUICK = _NEVER_RAISE | {"min", "max", "int", "range", "divmod", "round"}
 """Functions that end at once and change nothing."""
 
+SMALL = 64
+"""A power, or a shift, of a whole number up to which it is at once there."""
+
 ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"})
 """Methods that end at once and change nothing; what they answer, only other threads may change."""
 
@@ -148,6 +151,17 @@ class Loop:
             return None
         counts_up = isinstance(test.ops[0], ast.Lt | ast.LtE | ast.NotEq)
         return (test.left.id, ast.unparse(test.comparators[0])) if counts_up else None
+
+    @property
+    def numbers_its_turns(self) -> bool:
+        """Whether its counter is another one in every turn: a ``for`` over numbers, ``i += 1`` at the end of a turn."""
+        if isinstance(self.node, ast.For):
+            return self.counts
+        if self.while_below is None or any(isinstance(node, ast.Continue) for node in ast.walk(self.node)):
+            return False
+        stores = [node for node in ast.walk(self.node) if _sets(node, self.while_below[0])]
+        steps = [one.target for one in self.node.body if isinstance(one, ast.AugAssign) and _steps(one)]
+        return len(stores) == 1 and stores[0] in steps
 
     @property
     def speaks(self) -> bool:
@@ -473,6 +487,16 @@ def _called(call: ast.Call) -> str:
     return function.attr if isinstance(function, ast.Attribute) else ""
 
 
+def _sets(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+
+
+def _steps(one: ast.AugAssign) -> bool:
+    """Whether a constant is added, or taken away."""
+    by = one.value.value if isinstance(one.value, ast.Constant) else None
+    return isinstance(one.op, ast.Add | ast.Sub) and isinstance(by, int) and by != 0
+
+
 def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
     """Whether a statement may leave the loop around it."""
     if isinstance(statement, ast.Return | ast.Raise | ast.Yield | ast.YieldFrom | ast.Await | ast.Assert):
@@ -532,7 +556,7 @@ class _Reader(ast.NodeVisitor):
             self.may_raise = True  # there may be no such item
             self.visit(node.slice)
             return
-        if not isinstance(node, _HARMLESS):
+        if not isinstance(node, _HARMLESS) or _is_long_work(node):
             self.kind = ""
             return
         if isinstance(node, ast.For):
@@ -556,7 +580,7 @@ class _Reader(ast.NodeVisitor):
         self.attributes.add(ast.unparse(node))
 
     def _call(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Name) and node.func.id in QUICK and not node.keywords:
+        if isinstance(node.func, ast.Name) and node.func.id in QUICK and not node.keywords and not _goes_through(node):
             self.may_raise = self.may_raise or node.func.id not in _NEVER_RAISE
             if node.func.id == "len" and isinstance(node.args[0], ast.Name):
                 self.containers.add(node.args[0].id)
@@ -572,6 +596,19 @@ class _Reader(ast.NodeVisitor):
             self.sleeps = True
         else:
             self.kind = ""
+
+
+def _is_long_work(node: ast.AST) -> bool:
+    """Whether one step of it may take seconds: a power, or a shift, by what is no small constant."""
+    if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Pow | ast.LShift):
+        return False
+    by = node.right if isinstance(node, ast.BinOp) else node.value
+    return not (isinstance(by, ast.Constant) and isinstance(by.value, int | float) and abs(by.value) <= SMALL)
+
+
+def _goes_through(call: ast.Call) -> bool:
+    """Whether it looks at all that one argument gives: ``max(range(n))``."""
+    return _called(call) in ("min", "max") and len(call.args) == 1
 
 
 def _is_dotted(node: ast.AST) -> bool:
@@ -600,20 +637,22 @@ def _names(node: ast.AST) -> set[str]:
 class Variables:
     """The variables of one frame of the main thread, as text: its locals, and the globals that its code names.
 
-    ``outer`` counts frames from the outermost, as for a loop.
+    ``outer`` counts frames from the outermost, as for a loop; ``call`` is the same as long as it is the same frame.
     """
 
     outer: int
     locals: Mapping[str, str]
     shared: Mapping[str, str]
+    call: int = 0
 
 
-def lacks_variables(sample: StackSample) -> bool:
-    """Whether the main thread is in a loop of names and numbers whose values could not all be read from outside.
+def is_to_be_asked(sample: StackSample) -> bool:
+    """Whether the main thread is in a loop of names and numbers, which the process itself knows best.
 
-    They are globals: py-spy reads the locals of functions, and a script's own level has none.
+    From outside no globals are read, which all variables of a script's own level are, nor whether it is still the same
+    call of its function.
     """
-    return any(loop.needs == UNSEEN and loop.depth == 0 and loop.tid == sample.pid for loop in sample.loops)
+    return any(loop.needs and loop.depth == 0 and loop.tid == sample.pid for loop in sample.loops)
 
 
 def with_variables(sample: StackSample, variables: Sequence[Variables], source_of: Mapping[str, str]) -> StackSample:
@@ -621,17 +660,17 @@ def with_variables(sample: StackSample, variables: Sequence[Variables], source_o
     main = thread_of(sample, sample.pid)
     if main is None:
         return sample
-    outers: set[int] = set()
+    calls: dict[int, int] = {}
     locals_of: dict[tuple[int, int], Mapping[str, str]] = {}
     shared_of: dict[tuple[int, int], frozenset[str]] = {}
     for row in variables:
         place = (main.tid, len(main.frames) - row.outer)
-        outers.add(row.outer)
+        calls[row.outer] = row.call
         locals_of[place] = {**row.shared, **row.locals}
         shared_of[place] = frozenset(row.shared)
     again = loop_samples(replace(sample, threads=(main,)), locals_of, source_of, shared_of)
-    fresh = [loop for loop in again if loop.outer in outers]
-    others = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in outers]
+    fresh = [replace(loop, call=calls[loop.outer]) for loop in again if loop.outer in calls]
+    others = [loop for loop in sample.loops if loop.tid != main.tid or loop.outer not in calls]
     return replace(sample, loops=tuple(sorted([*fresh, *others], key=lambda loop: (loop.tid != main.tid, loop.depth))))
 
 
@@ -659,27 +698,24 @@ def loop_samples(
                 place = (thread.tid, depth, len(thread.frames) - index)
                 shared = (shared_of or {}).get((thread.tid, index), frozenset())
                 if called and _calls_unseen(called, source, frame.line):
-                    loops[inner:] = map(_may_be_begun_anew, loops[inner:])
+                    loops[inner:] = map(_recurring, loops[inner:])
+                own = len(loops)
                 for loop in read_loops(source, line=frame.line):
                     around = _loop_sample(loop, frame, values, place, shared)
-                    if _turns_unseen(around):
-                        loops[inner:] = map(_may_be_begun_anew, loops[inner:])
+                    if not (around.counter and loop.numbers_its_turns):
+                        loops[inner:own] = map(_recurring, loops[inner:own])
+                        loops[own:] = [_within(around, one) for one in loops[own:]]
                     loops.append(around)
             depth += frame.function.rpartition(".")[2] not in ASKS or not is_stdlib(frame)
             called = bare(frame)
     return tuple(loops)
 
 
-_HIDES_TURNS = re.compile(
+_CALLS_AGAIN = re.compile(
     r"\b(accumulate|all|any|batched|chain|cycle|dropwhile|filter|filterfalse|groupby|islice|iter|map|max|min|product|reduce"
     r"|repeat|sorted|starmap|sum|takewhile|timeit|zip)\s*\(|\.sort\s*\("
 )
-"""Calls that go through what they are given in C, so that no variable tells how far they are."""
-
-
-def _turns_unseen(loop: LoopSample) -> bool:
-    """Whether a ``for`` goes through what nobody sees: two equal looks at what it runs may lie in two of its turns."""
-    return loop.header.startswith("for ") and not loop.counter and _HIDES_TURNS.search(loop.header) is not None
+"""What calls a function again and again in C."""
 
 
 def _calls_unseen(function: str, source: str, line: int) -> bool:
@@ -687,12 +723,22 @@ def _calls_unseen(function: str, source: str, line: int) -> bool:
     lines = source.splitlines()
     text = lines[line - 1] if line <= len(lines) else ""
     is_called = re.search(rf"\b{re.escape(function)}\s*\(", text)
-    return is_called is None and _HIDES_TURNS.search(text) is not None
+    return is_called is None and _CALLS_AGAIN.search(text) is not None
 
 
-def _may_be_begun_anew(loop: LoopSample) -> LoopSample:
-    """A loop of which equal variables prove nothing: it may have come to its end and been begun again meanwhile."""
-    return replace(loop, needs="")
+def _recurring(loop: LoopSample) -> LoopSample:
+    """A loop whose function may have been called anew meanwhile, with the same variables."""
+    return replace(loop, recurs=True)
+
+
+def _within(around: LoopSample, loop: LoopSample) -> LoopSample:
+    """A loop within one of the same frame whose turns no number tells: what both need, or nothing that is sure.
+
+    Equal variables prove it endless only if the loop around it, too, computes with nothing but these variables.
+    """
+    if around.endless or loop.needs in ("", UNSEEN, around.needs):
+        return loop
+    return replace(loop, needs=around.needs and "threads")
 
 
 def endless_by_source(
@@ -987,9 +1033,27 @@ def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | 
         if last.tid != tid or last.depth != 0 or moments[-1].t_s - moments[0].t_s < LEAST_S:
             continue
         same = len({(one.loop.state, one.loop.needs) for one in moments}) == 1
-        if all(one.loop.endless for one in moments) or (same and last.needs):
+        if all(one.loop.endless for one in moments) or (same and last.needs and _is_one_call(moments, samples)):
             return last
     return None
+
+
+def _is_one_call(moments: Sequence[_Moment], samples: Sequence[StackSample]) -> bool:
+    """Whether it is one call of its function that was seen in the loop: millions of short ones look the same.
+
+    The process itself marks the frame. Where it was not asked, no loop around may have turned, nor turn unseen.
+    """
+    calls = {one.loop.call for one in moments}
+    if calls != {0}:
+        return len(calls) == 1
+    last = moments[-1].loop
+    if last.recurs:
+        return False
+    for around in _same_loop(samples):
+        loop = around[-1].loop
+        if loop.tid == last.tid and loop.counter and len(set(_counted(around, loop.counter))) != 1:
+            return False
+    return True
 
 
 def sleeps_for_ever(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:
@@ -1010,7 +1074,7 @@ def changes(samples: Sequence[StackSample]) -> LoopSample | None:
         last = moments[-1].loop
         if len({one.loop.state for one in moments}) == 1 or last.endless:
             continue
-        if not last.needs or last.unending or _comes_nearer(moments):
+        if not last.needs or last.recurs or last.unending or _comes_nearer(moments):
             return last
     return None
 

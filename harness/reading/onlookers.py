@@ -105,7 +105,6 @@ def _own_frames(thread: ThreadStack) -> tuple[Sequence[tuple[Frame, frozenset[st
             break
         if is_own(frame):
             own.append((frame, _called_from(frames, depth)))
-            is_all = True  # of the library only what called the outermost of them counts
         elif not is_stdlib(frame):
             return own, False
         elif own and not frame.file.endswith(_STARTS):

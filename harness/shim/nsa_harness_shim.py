@@ -403,7 +403,7 @@ def rank_by_environment() -> int:
 def start_ticks() -> "int | str":
     """When this process began, in clock ticks since boot: with its PID it is known by that, in any namespace."""
     try:
-        with open("/proc/self/stat") as file:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return "null"
@@ -441,8 +441,8 @@ def be_watchable(folder: str, rank: int) -> None:
     """Stacks on signals if the program leaves them alone; and where Yama is on, let stack dumpers look."""
     try:
         if _signal.getsignal(GENTLY) in (_signal.SIG_DFL, SHOWS.get("by")):
-            show_stacks(open(os.path.join(folder, f"faulthandler_rank{rank}.txt"), "a"))
-        with open("/proc/sys/kernel/yama/ptrace_scope") as setting:
+            show_stacks(open(os.path.join(folder, f"faulthandler_rank{rank}.txt"), "a", encoding="utf-8"))
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="utf-8") as setting:
             restricted = setting.read().strip() == "1"
     except (OSError, ValueError):  # no Yama in this kernel, or no handler in this thread: other ways remain
         return
@@ -557,13 +557,35 @@ def places(frames: "list[FrameType]") -> "list[Row]":
     return [(frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno) for frame in reversed(frames)]
 
 
-def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[str, str]]]":
+class Mark:
+    """What a frame carries in the place of its trace function, so that it is known again: it traces nothing."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Mark.made += 1
+        self.number = Mark.made
+
+    def __call__(self, frame: "FrameType", event: str, arg: "Any") -> None:
+        """Nothing, should a debugger begin meanwhile: without a mark it would not be told of these lines either."""
+
+
+def call_of(frame: "FrameType") -> int:
+    """What stands for this one call of its function, and is the same as long as it lasts; 0 where a debugger is."""
+    if frame.f_trace is None and sys.gettrace() is None:
+        frame.f_trace = Mark()
+    return frame.f_trace.number if type(frame.f_trace) is Mark else 0
+
+
+def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[str, str], int]]":
     """What the innermost functions compute with: for each its number from the outermost, its own variables, and others.
+
+    Last comes what stands for this call of it.
 
     Globals are others, and what it shares with a function inside or around it: another thread may set either. Texts are
     as py-spy spells plain values; of strings and containers they only say whether they are still the same.
     """
-    rows: list[tuple[int, dict[str, str], dict[str, str]]] = []
+    rows: list[tuple[int, dict[str, str], dict[str, str], int]] = []
     for depth, frame in enumerate(frames[:MOST_POSITIONS]):
         code = frame.f_code
         shared = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
@@ -573,7 +595,7 @@ def values(frames: "list[FrameType]") -> "list[tuple[int, dict[str, str], dict[s
                 shared[name] = own.pop(name)
         for name in own:
             shared.pop(name, None)
-        rows.append((len(frames) - depth, spelt(own), spelt(shared)))
+        rows.append((len(frames) - depth, spelt(own), spelt(shared), call_of(frame)))
     return rows
 
 
@@ -856,7 +878,7 @@ def keep_exception(
     }
     path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"
-    with open(fresh, "w") as file:
+    with open(fresh, "w", encoding="utf-8") as file:
         json.dump(result, file)
     os.replace(fresh, path)
 
@@ -887,7 +909,7 @@ def forget_former_attempt(folder: str) -> None:
     import json
 
     try:
-        with open(path) as file:
+        with open(path, encoding="utf-8") as file:
             former = json.load(file)
         if former.get("program") == program_number() != 0:
             os.remove(path)

@@ -124,7 +124,7 @@ class Faulthandler:
             return Inside(
                 ran=runs and bool(text),
                 positions=tuple(from_json(Position, dict(zip(_FIELDS, row, strict=True))) for row in mark["positions"]),
-                variables=tuple(Variables(int(n), own, shared) for n, own, shared in mark["values"]),
+                variables=tuple(Variables(*row) for row in mark["values"]),
                 loop=event_loop(*mark["loop"]),
             )
         except (ValueError, TypeError, KeyError, JournalError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import multiprocessing.connection
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -89,6 +91,21 @@ def test_a_connection_that_gives_up_what_nobody_takes_may_end_by_that(server, cl
     with other:
         client.setsockopt(socket.IPPROTO_TCP, 18, 20_000)  # TCP_USER_TIMEOUT, milliseconds
         assert end_of(client.fileno(), "sendto").outside
+
+
+class NotToBeAsked(socket.socket):
+    """A socket of a kind whose options Python reads of no descriptor, as vsock's and MPTCP's are."""
+
+    def getsockopt(self, *_: object) -> int:
+        raise OSError("getsockopt string buffer not allowed")
+
+
+def test_a_socket_of_a_kind_that_nobody_may_ask_may_have_a_limit_and_ends_no_look(monkeypatch):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not has_a_limit(ME, ours.fileno())
+        monkeypatch.setattr(socket, "socket", NotToBeAsked)
+        assert has_a_limit(ME, ours.fileno())
 
 
 def test_what_is_no_socket_any_more_has_no_limit():
@@ -495,3 +512,20 @@ def test_a_file_system_that_another_program_serves_is_asked_nothing(kind, asks, 
     (tmp_path / "7/mountinfo").write_text(f"27 1 0:52 / /bucket rw,relatime shared:1 - {kind} bucket rw\n")
     Ends({7: 0}, files=Files(str(tmp_path))).of(7, Call("read", (3, 0, 0, 0, 0, 0), timed=False))
     assert bool(asked) is asks
+
+
+def test_of_a_process_that_has_ended_and_was_not_asked_for_nothing_is_read_and_nothing_raised():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert Files().text(f"{pid}/mountinfo") is None  # the kernel answers EINVAL
+    finally:
+        os.waitpid(pid, 0)
+
+
+def test_that_no_descriptor_of_ours_is_free_is_no_end_of_a_process(monkeypatch):
+    monkeypatch.setattr(os, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+    with pytest.raises(OSError, match="Too many open files"):
+        Files().text(f"{ME}/stat")

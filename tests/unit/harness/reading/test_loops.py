@@ -17,7 +17,7 @@ from harness.reading.loops import (
     Variables,
     changes,
     endless_by_source,
-    lacks_variables,
+    is_to_be_asked,
     loop_samples,
     may_be_endless,
     progress,
@@ -26,7 +26,7 @@ from harness.reading.loops import (
     sleeps_for_ever,
     with_variables,
 )
-from harness.shim.nsa_harness_shim import own_frames, text_of, values
+from harness.shim.nsa_harness_shim import call_of, own_frames, text_of, values
 
 PID, FILE = 100, "/src/train.py"
 
@@ -43,61 +43,138 @@ def sample(source: str, locals_: dict[str, str] | None = None, *, line: int = 2,
 
 
 @pytest.mark.parametrize(
-    ("source", "lacks"),
+    ("source", "asked"),
     [
         ("while n < 10:\n    pass", True),
         ("while len(items) < 10:\n    pass", True),
         ("while True:\n    if n > 3: break", True),
         ("while not done:\n    for x in items: pass", True),
+        ("while not done:\n    pass", True),
         ("while True:\n    pass", False),
-        ("while not done:\n    pass", False),
         ("while n < 10:\n    step()", False),
         ("for n in range(10):\n    pass", False),
     ],
 )
-def test_a_loop_lacks_variables_if_what_it_computes_with_was_not_read(source, lacks):
-    assert lacks_variables(sample(source)) is lacks
+def test_a_process_in_a_loop_of_names_and_numbers_is_asked_what_nobody_else_can_see(source, asked):
+    assert is_to_be_asked(sample(source)) is asked
 
 
-INNER = "while lo < hi:\n        pass"
+INNER = "while lo < hi:\n        if lo > 7: break"
+VALUES = {"n": "5", "i": "3", "lo": "0", "hi": "4"}
+AROUND = [
+    ("for _ in itertools.repeat(None, n):\n    {}", False),
+    ("for x in sorted(xs):\n    {}", False),
+    ("for x in xs:\n    {}", False),
+    ("for x, i in zip(xs, range(9)):\n    {}", False),
+    ("for batch in loader:\n    {}", False),
+    ("while time.time() < end:\n    {}", False),
+    ("while i < n:\n    {}\n    i += step()", False),
+    ("while i < n:\n    {}\n    work()\n    i += 0", False),
+    ("while i < n:\n    {}\n    if skip(): continue\n    i += 1", False),
+    ("while i < n:\n    {}\n    work()\n    if not i: i += 1", False),
+    ("while True:\n    {}\n    work()", False),
+    ("while i < n:\n    {}\n    work()\n    i += 1", True),
+    ("for i in range(n):\n    {}", True),
+    ("for i, batch in enumerate(loader):\n    {}", True),
+    ("while True:\n    {}", True),
+    ("while i < n:\n    {}", True),
+    ("if n:\n    {}", True),
+]
+"""What stands around a loop, and whether equal variables of the frame say that it is still the same turn of it."""
 
 
-@pytest.mark.parametrize(
-    ("outer", "is_begun_anew"),
-    [
-        ("for _ in itertools.repeat(None, n):", True),
-        ("for x in sorted(xs):", True),
-        ("for batch in loader:", False),
-        ("for i in range(n):", False),
-        ("while True:", False),
-        ("if n:", False),
-    ],
-)
-def test_a_loop_that_may_have_been_begun_anew_unseen_is_not_proved_endless_by_equal_variables(outer, is_begun_anew):
+@pytest.mark.parametrize(("around", "is_sure"), AROUND)
+def test_a_loop_that_one_around_it_may_have_begun_anew_is_not_proved_endless_by_equal_variables(around, is_sure):
     """Short searches, millions of them: the same ``lo`` and ``hi`` three times over were told as an endless loop."""
-    values = {"n": "5", "i": "3", "lo": "0", "hi": "4"}
-    inner, *_ = sample(f"{outer}\n    {INNER}", values, line=3).loops
-    assert (inner.needs == "") is is_begun_anew
+    inner, *_ = sample(around.format(INNER), VALUES, line=3).loops
+    assert (inner.needs != "") is is_sure
+
+
+def test_a_loop_within_one_that_others_can_end_needs_them_too():
+    source = f"while n > 0:\n    {INNER}"
+    asked = [Variables(2, {"lo": "0", "hi": "4"}, {"n": "5"})]
+    inner, *_ = with_variables(sample(source, line=3), asked, {FILE: source}).loops
+    assert inner.needs == "threads"
+
+
+SEARCH = "def search(lo, hi):\n    while lo < hi:\n        if lo > 7: break\n"
+
+
+def searching(caller: str, *, t_s: float = 0.0, values: dict[str, str] | None = None, line: int = 5) -> StackSample:
+    """One look at ``search``, called from ``line`` of ``main``, whose variables are ``values``."""
+    source = f"{SEARCH}def main():\n" + "".join(f"    {row}\n" for row in caller.splitlines()) + "main()\n"
+    frames = (
+        Frame(function="search", file=FILE, line=3),
+        Frame(function="main", file=FILE, line=line),
+        Frame(function="<module>", file=FILE, line=len(source.splitlines())),
+    )
+    thread = ThreadStack(tid=PID, name="MainThread", frames=frames)
+    taken = replace(sample(source), t_s=t_s, id=f"stack-{t_s}", threads=(thread,))
+    of_frames = {(PID, 0): {"lo": "0", "hi": "4"}, (PID, 1): values or {}}
+    return replace(taken, loops=loop_samples(taken, of_frames, {FILE: source}))
+
+
+def are_endless(samples: list[StackSample]) -> bool:
+    return may_be_endless(samples, tid=PID) is not None
 
 
 @pytest.mark.parametrize(
-    ("line", "is_begun_anew"),
+    ("around", "is_sure"), [row for row in AROUND if row[0] not in ("while True:\n    {}", "while i < n:\n    {}")]
+)
+def test_a_function_that_one_loop_may_have_called_again_is_not_proved_endless_by_equal_variables(around, is_sure):
+    caller = around.format("search(lo, hi)")
+    samples = [searching(caller, t_s=2.0 * t, values=VALUES, line=6) for t in range(3)]
+    assert are_endless(samples) is is_sure
+
+
+def test_a_function_that_was_called_in_several_turns_of_a_loop_is_not_proved_endless():
+    caller = "for i in range(n):\n    search(lo, hi)"
+    samples = [searching(caller, t_s=2.0 * t, values=VALUES | {"i": str(t)}, line=6) for t in range(3)]
+    assert not are_endless(samples)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_sure"),
     [
-        ("print(sum(map(is_pow2, col)))", True),
-        ("col.sort(key=is_pow2)", True),
-        ("print(is_pow2(8))", False),
-        ("print(max(is_pow2(8), 3))", False),
-        ("model(8)", False),
+        ("print(sum(map(search, col, col)))", False),
+        ("col.sort(key=search)", False),
+        ("print(search(8, 9))", True),
+        ("print(max(search(8, 9), 3))", True),
+        ("model(8)", True),
     ],
 )
-def test_a_loop_of_a_function_that_c_calls_again_and_again_is_not_proved_endless_by_equal_variables(
-    line, is_begun_anew
-):
-    source = f"def is_pow2(n):\n    while n > 1:\n        n = n\n{line}\n"
-    frames = (Frame(function="is_pow2", file=FILE, line=3), Frame(function="<module>", file=FILE, line=4))
-    taken = replace(sample(source), threads=(ThreadStack(tid=PID, name="MainThread", frames=frames),))
-    (loop,) = loop_samples(taken, {(PID, 0): {"n": "8"}}, {FILE: source})
-    assert (loop.needs == "") is is_begun_anew
+def test_a_loop_of_a_function_that_c_calls_again_and_again_is_not_proved_endless_by_equal_variables(line, is_sure):
+    assert are_endless([searching(line, t_s=2.0 * t) for t in range(3)]) is is_sure
+
+
+@pytest.mark.parametrize(("calls", "is_sure"), [((7, 7, 7), True), ((7, 7, 9), False), ((7, 7, 0), False)])
+@pytest.mark.parametrize("caller", ["for x in xs:\n    search(lo, hi)", "if n:\n    search(lo, hi)"])
+def test_what_a_process_says_of_the_call_decides_whether_it_is_the_same_loop(caller, calls, is_sure):
+    source = f"{SEARCH}def main():\n" + "".join(f"    {row}\n" for row in caller.splitlines()) + "main()\n"
+    samples: list[StackSample] = []
+    for t, call in enumerate(calls):
+        asked = [Variables(3, {"lo": "0", "hi": "4"}, {}, call)]
+        samples.append(with_variables(searching(caller, t_s=2.0 * t, line=6), asked, {FILE: source}))
+    assert are_endless(samples) is is_sure
+
+
+@pytest.mark.parametrize(
+    ("work", "is_quick"),
+    [
+        ("x = 7 ** n % 10", False),
+        ("x = 7 ** 40_000_000 % 10", False),
+        ("x = 1 << n", False),
+        ("x **= n", False),
+        ("x = max(range(n))", False),
+        ("x = n ** 2", True),
+        ("x = n << 3", True),
+        ("x = max(n, 3)", True),
+        ("x = 2 * n", True),
+    ],
+)
+def test_arithmetic_that_may_take_seconds_is_work(work, is_quick):
+    (loop,) = sample(f"while lo < hi:\n    {work}", {"n": "9", "x": "1", "lo": "0", "hi": "2"}, line=2).loops
+    assert (loop.needs != "") is is_quick
 
 
 @pytest.mark.parametrize(
@@ -211,13 +288,32 @@ LIMIT, SECRET = 12, "a password"
 
 def test_a_process_says_numbers_as_they_are_and_texts_by_a_fingerprint():
     count, names = 3, ["a", "b"]
-    (outer, own, shared), *_ = values(own_frames(sys._getframe()))
+    (outer, own, shared, _), *_ = values(own_frames(sys._getframe()))
     assert outer > 1
     assert (own["count"], shared["LIMIT"]) == ("3", "12")
     assert own["names"].startswith("[")
     assert SECRET not in shared["SECRET"] == text_of(SECRET) != text_of("another")
     assert "values" not in shared
     assert (count, names, LIMIT) == (3, ["a", "b"], 12)
+
+
+def test_a_frame_carries_one_number_as_long_as_its_call_lasts():
+    def called() -> tuple[int, int]:
+        return call_of(sys._getframe()), call_of(sys._getframe())
+
+    (first, again), (second, _) = called(), called()
+    assert first == again != 0
+    assert second not in (0, first)
+
+
+def test_a_frame_that_a_debugger_traces_is_left_alone():
+    frame = sys._getframe()
+    frame.f_trace = mine = Mock()
+    try:
+        assert call_of(frame) == 0
+        assert frame.f_trace is mine
+    finally:
+        frame.f_trace = None
 
 
 def test_what_a_function_shares_with_one_inside_it_is_not_its_own():
@@ -229,9 +325,9 @@ def test_what_a_function_shares_with_one_inside_it_is_not_its_own():
         turns = -1
         return values(own_frames(sys._getframe()))
 
-    (_, own, shared), *_ = values(own_frames(sys._getframe()))
+    (_, own, shared, _), *_ = values(own_frames(sys._getframe()))
     assert ("turns" in own, shared["turns"], own["mine"]) == (False, "3", "4")
-    (_, own, shared), *_ = stop()
+    (_, own, shared, _), *_ = stop()
     assert ("turns" in own, shared["turns"], turns, mine) == (False, "-1", -1, 4)
 
 

@@ -555,3 +555,20 @@ def test_another_file_of_the_program_may_stand_between(other):
 def test_files_that_put_nothing_behind_what_others_call_stand_between_nobody():
     harmless = "import logging\nid = 3\nclass Data:\n    def __len__(self):\n        return len(self.rows)\n"
     assert not stand_between({"/src/beat.py": HEAD + ALIVE, "/src/main.py": harmless})
+
+
+@pytest.mark.parametrize(
+    ("file", "function"), [("sched.py", "run"), ("<frozen importlib._bootstrap>", "_find_and_load")]
+)
+def test_a_thread_whose_own_code_the_library_called_does_what_the_library_does_next(file, function):
+    """``sched.run`` has more to do after this action, and an import lets its lock go: others may wait for either."""
+    body = "def act():\n    time.sleep(5)\ndef beside():\n    s.run()\n"
+    source = HEAD + body
+    lines = source.splitlines()
+    frames = (
+        Frame(function="act", file="/src/train.py", line=lines.index("    time.sleep(5)") + 1),
+        Frame(function=function, file=f"{LIB}{file}" if file.endswith(".py") else file, line=9),
+        Frame(function="beside", file="/src/train.py", line=lines.index("    s.run()") + 1),
+        *STARTED,
+    )
+    assert looks_on(ThreadStack(tid=7, name="", frames=frames), {"/src/train.py": source}) is not True
