@@ -46,7 +46,11 @@ _INIT = re.compile(r"^(systemd|init|runit|runit-init|openrc-init|upstart|launchd
 _STARTER = re.compile(r"^-?(ba|da|z|k|mk|a|fi|c|tc)?sh$|^busybox$|^(tini|dumb-init|docker-init|catatonit)")
 """The names of what a container begins with where that only starts the job: a shell, or what waits for its children."""
 
-_OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
+_OURS = re.compile(
+    r"^(\S+( -[WX] \S+| -\S+)* )?((\S*/)?(nsa-harness(\.pyz)?|nsa_harness(/start\.py)?)|-m (nsa_)?harness)( |$)"
+)
+"""The command line of one of our commands, by the program or by the script that an interpreter runs."""
+
 _SPAWNED = re.compile(r"multiprocessing\.spawn")
 _INSTRUMENT = frozenset({"nsa-guard", "nsa-supervisor", "nsa-forkserver"})
 """The kernel's names of what runs between a command of ours and the program that it runs."""

@@ -323,6 +323,22 @@ def test_of_a_run_of_ours_the_job_is_the_program_that_it_runs():
         find_job(10, tree=table(SHELL, member(10, 1, argv="python /bin/nsa-harness run -- python train.py")))
 
 
+@pytest.mark.parametrize(
+    ("argv", "is_ours"),
+    [
+        ("/venv/bin/nsa-harness run -- python train.py", True),
+        ("/venv/bin/python3 -P -X dev /venv/bin/nsa-harness guard 9", True),
+        ("python -P /x/nsa_harness/start.py watch 9", True),
+        ("python -P -m harness watch 9", True),
+        ("python -m pytest tests/unit/harness", False),
+        ("python train.py --out /data/nsa-harness", False),
+        ("python train.py nsa-harness run", False),
+    ],
+)
+def test_a_command_of_ours_is_known_by_what_runs_and_not_by_what_it_is_given(argv, is_ours):
+    assert member(10, 1, argv=argv).is_harness is is_ours
+
+
 def test_a_rank_that_our_run_was_started_as_is_the_rank_below_it():
     run = "python /bin/nsa-harness run -- python train.py"
     rows = table(TORCHRUN, member(20, 10, rank=0, world=1, argv=run), member(21, 20, rank=0, world=1))
