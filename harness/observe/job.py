@@ -159,6 +159,14 @@ class JobTree:
         """The workers' own processes."""
         return tuple(worker.member for worker in self.workers)
 
+    @property
+    def beside_the_first(self) -> tuple[Member, ...]:
+        """Programs without ranks that were started by something else than a program of the job."""
+        inside = {member.pid for member in self.members}
+        for worker in self.workers:
+            inside.update(helper.pid for helper, _ in worker.helpers)
+        return tuple(m for m in self.members[1:] if m.rank is None and m.parent not in inside)
+
 
 class Tree(Protocol):
     """Processes by PID and who started whom, looked up one by one."""

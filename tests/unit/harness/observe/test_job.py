@@ -345,6 +345,21 @@ def test_a_rank_that_our_run_was_started_as_is_the_rank_below_it():
     assert ranks(find_job(10, tree=rows)) == [(0, 21)]
 
 
+def test_the_other_jobs_of_a_shell_are_those_that_no_program_of_it_has_started():
+    rows = table(
+        SHELL,
+        member(20, 1),
+        member(21, 20),
+        member(22, 20, python=False, command="sh"),
+        member(23, 22),
+        member(30, 1),
+        member(31, 1, python=False, command="sh"),
+        member(32, 31),
+    )
+    assert [other.pid for other in find_job(1, tree=rows).beside_the_first] == [30, 32]
+    assert find_job(10, tree=table(TORCHRUN, member(20, 10, rank=0), member(21, 10, rank=1))).beside_the_first == ()
+
+
 def test_python_under_another_name_is_python(tmp_path, monkeypatch):
     """By its executable; that of a process which is not of the job is not read."""
     program = tmp_path / "trainer"
