@@ -97,9 +97,9 @@ def watch(
             ctx.exit(ExitCode.INTERRUPTED)
         evidence = _tell(store, record, subject, lasted_s=clock.now() - began_s, as_json=as_json, bare=bare)
         if not bare:
-            from harness.report.write import write
+            from harness.cli.foreign import write_report
 
-            write(store.run(), store.run_dir)
+            write_report(store)
         ctx.exit(of_watched(record.verdict, has_stacks=evidence is not None and bool(evidence.stacks)))
 
 
