@@ -114,7 +114,8 @@ def _command(member: Member, files: Files) -> str:
 
     from harness.store.redact import redact_argv
 
-    return shlex.join(redact_argv(files.parts(f"{member.pid}/cmdline")))
+    words = files.parts(f"{member.pid}/cmdline") or member.argv.split() or [member.command]  # it has just ended
+    return shlex.join(redact_argv(words))
 
 
 class OfSlurm:

@@ -203,7 +203,8 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     name = f"rank {sample.rank}, " if evidence.ranks else ""
     if sample.pid not in (rank_by_pid(evidence) or {evidence.main or sample.pid}):
         name = f"{_kind_of_process(evidence, sample.pid)} {in_words(sample.pid)} of {name or 'it, '}"
-    out = ["", f"  {name}{thread_name(thread, sample.pid)}, innermost frame first, by {sample.source}:"]
+    frames_are = "innermost frame first" if frames else "no frame of Python was seen"
+    out = ["", f"  {name}{thread_name(thread, sample.pid)}, {frames_are}, by {sample.source}{':' if frames else ''}"]
     for frame in frames[:FRAMES]:
         pointer = "  => " if frame is telling else "     "
         out += _behind(pointer, _broken(clean(place(frame)), room=WIDTH - 5), more="       ")

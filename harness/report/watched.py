@@ -98,4 +98,5 @@ def job_lines(job: ForeignJob | None, *, width: int) -> list[str]:
         return []
     line = clean(job.command)
     shown = line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (report.json has all of it)"
-    return ["", *named_path("job", shown, width=width), *wrap(clean(whereabouts(job)), width=width, indent="  ")]
+    named = named_path("job", shown, width=width) if shown else ["job:"]
+    return ["", *named, *wrap(clean(whereabouts(job)), width=width, indent="  ")]
