@@ -97,6 +97,11 @@ def surroundings() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(os.environ.items()))
 
 
+def completion_instruction() -> str:
+    """What a shell asks for that completes a command line, ``bash_source`` or ``bash_complete``; empty without."""
+    return os.environ.get("_NSA_HARNESS_COMPLETE", "")
+
+
 def columns_asked_for() -> int | None:
     """How wide a line may be by COLUMNS, which speaks also where there is no terminal; None where it says nothing."""
     text = os.environ.get("COLUMNS", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from nsa_harness import start
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 USAGE, BUDGET, NOTHING, INFRA, INTERNAL, INTERRUPTED = 2, 3, 5, 6, 70, 130
 """Exit statuses of a command that has no answer; ``nsa-harness COMMAND --help`` lists all."""
@@ -246,10 +247,15 @@ def ask(words: Sequence[str], *, quiet: bool) -> tuple[int, str]:
     if status == INTERRUPTED:
         raise KeyboardInterrupt
     if status == USAGE:
-        raise UsageError("".join(last).strip())
+        raise UsageError(_as_arguments(last))
     if status == INTERNAL or (status == INFRA and not said.strip()) or status < 0:
-        raise HarnessError("".join(last).strip() or f"nsa-harness ended with status {status}")
+        raise HarnessError(_as_arguments(last) or f"nsa-harness ended with status {status}")
     return status, said
+
+
+def _as_arguments(lines: Iterable[str]) -> str:
+    """What the command said, with the name of the argument where it named the option; commands stay as they are."""
+    return re.sub(r"(with |harness: |Error: )--runs\b", r"\1runs=", "".join(lines).strip())
 
 
 def command_line(*words: str) -> list[str]:

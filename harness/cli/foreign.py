@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from harness.core.point import Value
+    from harness.store.run_store import RunStore
 
 
 COMMAND, INVOCATION = "harness.cli.foreign.command", "harness.cli.foreign.invocation"
@@ -89,6 +90,18 @@ def _verb(ctx: click.Context) -> tuple[str, ...]:
 def command_line() -> tuple[str, ...]:
     """What was typed, ready to be shown and run again; values of secret-looking variables are hidden."""
     return redact_argv(("nsa-harness", *sys.argv[1:]))
+
+
+def write_report(store: RunStore) -> None:
+    """Write the report of an answer that is given; where that fails, a warning: the answer and its exit code hold."""
+    from harness.core.errors import StoreError
+    from harness.report.write import write
+
+    try:
+        write(store.run(), store.run_dir)
+    except StoreError as error:
+        click.echo(f"warning: the report is missing: {error.what or error}", err=True)
+        click.echo(f"  next: {error.remedy}; then nsa-harness report {shlex.quote(str(store.run_dir))}", err=True)
 
 
 def settings_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Value]:

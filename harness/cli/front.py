@@ -63,7 +63,7 @@ Examples:
 Exit codes are in the --help of each command. The same everywhere: 70 is a
 mistake of ours and never an answer, 130 is Ctrl-C.
 
-Shell completion, for this shell:
+Shell completion in bash (also zsh_source, and fish_source | source):
   eval "$(_NSA_HARNESS_COMPLETE=bash_source nsa-harness)"
 """
 

@@ -52,16 +52,17 @@ def fsck(ctx: click.Context, *, run: str | None, runs: str | None, salvage: bool
         directory = begun[-1]
     else:
         directory = find_run(where, run)
+    named = directory if run in (None, "latest") else run  # a bundle is unpacked elsewhere
     problems = checks.problems(directory)
     for line in problems:
         say(line)
     if salvage or accept:
         intact, left_out, copy = checks.salvage(directory, clock=WallClock(), accept=accept)
-        click.echo(f"{directory}: {intact} lines stand, {left_out} were left out; the old journal is {copy}", err=True)
+        click.echo(f"{named}: {intact} lines stand, {left_out} were left out; the old journal is {copy}", err=True)
         problems = checks.problems(directory)
         for line in problems:
             say(f"still: {line}")
     else:
         what = "everything is" if not problems else f"{len(problems)} not"
-        click.echo(fitting(f"{directory}: {what} as it was written", to=sys.stderr), err=True)
+        click.echo(fitting(f"{named}: {what} as it was written", to=sys.stderr), err=True)
     ctx.exit(ExitCode.FINDINGS if problems else ExitCode.OK)

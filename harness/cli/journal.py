@@ -134,7 +134,18 @@ Exit codes:
 @RUNS
 @click.pass_context
 def undo(ctx: click.Context, *, count: int, run: str | None, runs: str | None) -> None:
-    """Take the last COUNT answers back (1 by default); they stay in the journal and are asked again."""
+    """Take the last COUNT answers back (1 by default); they stay in the journal and are asked again.
+
+    Not of a job that was only watched: what was seen of it nobody can ask again.
+    """
+    from harness.core.campaign import FOREIGN
+    from harness.core.errors import SpecError
+    from harness.store.history import History
+
+    if History.read(place := _place(run, runs)).question.matrix.target == FOREIGN:
+        raise SpecError(
+            f"{place.name} is of a job that was only watched, which cannot be asked again; it stays as it is"
+        )
     with _opened(run, runs) as store:
         facts = store.facts()
         if not facts:

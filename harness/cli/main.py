@@ -12,6 +12,7 @@ import click
 from harness import __version__
 from harness.cli.front import ABOUT, COMMANDS, EPILOG, help_text
 from harness.cli.streams import standing
+from harness.settings import completion_instruction
 
 ERROR = "Error: "
 """What click puts before the message of a command that is wrongly used."""
@@ -61,6 +62,10 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """As click does, with standard output and error that cannot end a run."""
+        if instruction := completion_instruction():
+            from harness.cli.shells import refuse_others
+
+            refuse_others(instruction)
         with standing():
             return super().main(*args, **kwargs)
 

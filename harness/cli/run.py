@@ -161,10 +161,10 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     import json
 
     from harness.cli.console import result
+    from harness.cli.foreign import write_report
     from harness.report import one
     from harness.report.findings import Findings
     from harness.report.summary import steps_of
-    from harness.report.write import write
     from harness.store import layout
 
     records = store.records()
@@ -182,4 +182,4 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
     else:
         steps = steps_of(Findings(run=store.run(), run_dir=store.run_dir))
         result(one.text(store.run(), evidence, where=layout.report(store.run_dir), steps=steps))
-    write(store.run(), store.run_dir)
+    write_report(store)

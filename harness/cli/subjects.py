@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harness.core.outcome import Outcome
     from harness.core.trial import Trial
     from harness.observe.job import JobTree, Member
+    from harness.observe.procfs import Files
 
 
 Subject: TypeAlias = "Here | OfSlurm"
@@ -35,7 +36,7 @@ class Here:
         self._pid, self._tree = pid, ProcTree(named=pid)
         self._at = self._present()
         self.name = f"process {pid} ({self._at.launcher.command})"
-        self.job = _job_of(self._at.workers[0].member)
+        self.job = _job_of(self._at)
 
     def to_end(self, stuck: int | None) -> str:
         """The command that ends it, of which the process ``stuck`` hangs; empty where that would end ourselves."""
@@ -88,25 +89,33 @@ class Here:
         return find_job(self._pid, tree=self._tree)
 
 
-def _job_of(member: Member) -> ForeignJob:
-    """What is told of a process of this machine, its command line without secrets."""
+def _job_of(tree: JobTree) -> ForeignJob:
+    """What is told of a job of this machine by the process of its first rank, command lines without secrets."""
     import os
-    import shlex
     import socket
 
     from harness.core.campaign import ForeignJob
     from harness.observe.procfs import Files
-    from harness.store.redact import redact_argv
 
-    files = Files()
+    files, member = Files(), tree.members[0]
     since_boot_s = float((files.text("uptime") or "0").split()[0])
     age_s = since_boot_s - member.started / os.sysconf("SC_CLK_TCK")
     return ForeignJob(
-        command=shlex.join(redact_argv(files.parts(f"{member.pid}/cmdline"))),
+        command=_command(member, files),
         directory=files.link(f"{member.pid}/cwd"),
         host=socket.gethostname(),
         age_s=round(age_s, 1) if age_s > 0 else None,
+        others=tuple(f"process {other.pid}, {_command(other, files)}" for other in tree.beside_the_first),
     )
+
+
+def _command(member: Member, files: Files) -> str:
+    import shlex
+
+    from harness.store.redact import redact_argv
+
+    words = files.parts(f"{member.pid}/cmdline") or member.argv.split() or [member.command]  # it has just ended
+    return shlex.join(redact_argv(words))
 
 
 class OfSlurm:

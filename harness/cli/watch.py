@@ -71,17 +71,18 @@ def watch(
     from harness.cli.exit_codes import ExitCode, of_watched
     from harness.cli.subjects import subject_of
     from harness.clock import WallClock
+    from harness.report.words import so_far
     from harness.settings import Settings
 
     if (pid is None) == (slurm is None):
         raise click.UsageError("give a PID, or --slurm JOBID")
     clock = WallClock()
-    note = progress(now=clock.now)
+    began_s, note = clock.now(), progress(now=clock.now)
     with subject_of(pid, slurm, note=note) as subject, _store(Settings.read(runs=runs), subject) as store:
         try:
             record = _look(store, subject, repeat=0, keeps_locals=keeps_locals, note=note)
             while follow and _same(first := store.records()[0].verdict, record.verdict) and subject.still_there():
-                click.echo(f"watching on every {every:g} s: {first}", err=True)
+                click.echo(f"watching on every {every:g} s: {so_far(first)}", err=True)
                 clock.sleep(every)
                 if not subject.still_there():
                     break
@@ -91,14 +92,14 @@ def watch(
                     break  # it ended under our eyes: the look before stands
                 record = look
         except KeyboardInterrupt:
-            store.add_end(why="interrupted", seconds=0.0)
+            store.add_end(why="interrupted", seconds=clock.now() - began_s)
             click.echo("interrupted; the job was not touched", err=True)
             ctx.exit(ExitCode.INTERRUPTED)
-        evidence = _tell(store, record, subject, as_json=as_json, bare=bare)
+        evidence = _tell(store, record, subject, lasted_s=clock.now() - began_s, as_json=as_json, bare=bare)
         if not bare:
-            from harness.report.write import write
+            from harness.cli.foreign import write_report
 
-            write(store.run(), store.run_dir)
+            write_report(store)
         ctx.exit(of_watched(record.verdict, has_stacks=evidence is not None and bool(evidence.stacks)))
 
 
@@ -142,7 +143,9 @@ def _look(
     return record
 
 
-def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bool, bare: bool) -> Evidence | None:
+def _tell(
+    store: RunStore, record: TrialRecord, subject: Subject, *, lasted_s: float, as_json: bool, bare: bool
+) -> Evidence | None:
     """The answer, before the report, because somebody waits for it; gives the evidence of ``record``."""
     import json
     from dataclasses import replace
@@ -164,7 +167,7 @@ def _tell(store: RunStore, record: TrialRecord, subject: Subject, *, as_json: bo
     is_over = not there and record.verdict.cause != ENDED
     end_it = subject.to_end(_process_of(record, evidence)) if there else ""
     job = replace(subject.job, end_it=end_it, is_over=is_over)
-    store.add_end(why="answered", seconds=record.outcome.duration_s, answer=CampaignAnswer(job=job))
+    store.add_end(why="answered", seconds=lasted_s, answer=CampaignAnswer(job=job))
     stuck = _stuck(record, evidence)
     if as_json:
         answer = {

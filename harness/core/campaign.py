@@ -283,7 +283,7 @@ class ForeignJob:
 
     ``command`` is the command line of its first rank without secrets, ``age_s`` how long that ran when the watch began,
     ``end_it`` the command that ends the job. Empty or None is what is not known. ``is_over`` says that the job has
-    ended since its last look.
+    ended since its last look. ``others`` are the programs without ranks that the same process has started beside it.
     """
 
     command: str = ""
@@ -292,6 +292,7 @@ class ForeignJob:
     age_s: float | None = None
     end_it: str = ""
     is_over: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class Vigil:
         self.cpu_s = {pid: (now_s, used) for pid, used in cpu_s.items()}
         if moved:
             was_quiet, self.quiet_since_s = self.quiet_since_s is not None, None
-            if was_quiet and (self.hang or self.suspect):
+            if was_quiet and self.hang:
                 self.patience_s = 0.0  # what hung computes: look at once
         elif self.quiet_since_s is None:
             self.quiet_since_s = now_s

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*(t|d)?$")
+_MAIN_OF_PYTHON = re.compile(r"\0(Py_BytesMain|Py_Main|pypy_main_startup)\0")
+"""What a program calls, or has, that begins as Python's interpreter, whatever its name."""
+
+_PYTHON_LIBRARY = re.compile(r"/lib(python|pypy)\d[\w.-]*\.so[\d.]*$", re.MULTILINE)
+_TOOL = re.compile(r"^(gdb|lldb|perf|g?vim)\b")
+"""Programs that have Python in them for their own scripts, and stand beside a job."""
+
 _PYTHON_THREAD = re.compile(r"^(python|pypy|pt_main_thread)")
 _VARIABLES = (*RANKS, *WORLDS, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 _HELPERS = (
@@ -38,8 +46,15 @@ _INIT = re.compile(r"^(systemd|init|runit|runit-init|openrc-init|upstart|launchd
 _STARTER = re.compile(r"^-?(ba|da|z|k|mk|a|fi|c|tc)?sh$|^busybox$|^(tini|dumb-init|docker-init|catatonit)")
 """The names of what a container begins with where that only starts the job: a shell, or what waits for its children."""
 
-_OURS = re.compile(r"(^|/| -m )(nsa-harness|nsa_harness(/start\.py)?|harness)( |$)")
+_OURS = re.compile(
+    r"^(\S+( -[WX] \S+| -\S+)* )?((\S*/)?(nsa-harness(\.pyz)?|nsa_harness(/start\.py)?)|-m (nsa_)?harness)( |$)"
+)
+"""The command line of one of our commands, by the program or by the script that an interpreter runs."""
+
 _SPAWNED = re.compile(r"multiprocessing\.spawn")
+_INSTRUMENT = frozenset({"nsa-guard", "nsa-supervisor", "nsa-forkserver"})
+"""The kernel's names of what runs between a command of ours and the program that it runs."""
+
 _FORKED = 0x40
 """The kernel's flag (``PF_FORKNOEXEC``) of a process that was forked and has begun no program of its own."""
 
@@ -103,6 +118,11 @@ class Member:
         return bool(_OURS.search(self.argv.split(" -- ")[0]))
 
     @property
+    def is_instrument(self) -> bool:
+        """Whether it is a command of ours, or runs between one and the program below it."""
+        return self.command in _INSTRUMENT or self.is_harness
+
+    @property
     def helper(self) -> str:
         """What kind of helper it is by its name or command line; empty for none that is known."""
         for pattern, kind in _HELPERS:
@@ -139,6 +159,14 @@ class JobTree:
         """The workers' own processes."""
         return tuple(worker.member for worker in self.workers)
 
+    @property
+    def beside_the_first(self) -> tuple[Member, ...]:
+        """Programs without ranks that were started by something else than a program of the job."""
+        inside = {member.pid for member in self.members}
+        for worker in self.workers:
+            inside.update(helper.pid for helper, _ in worker.helpers)
+        return tuple(m for m in self.members[1:] if m.rank is None and m.parent not in inside)
+
 
 class Tree(Protocol):
     """Processes by PID and who started whom, looked up one by one."""
@@ -169,7 +197,9 @@ class ProcTree:
 
     def get(self, pid: int) -> Member | None:
         """The process ``pid`` now."""
-        return read_member(pid, files=self._files) if pid >= self._lowest and pid not in self._own else None
+        if pid < self._lowest or pid in self._own:
+            return None
+        return read_member(pid, files=self._files, is_of_job=True)
 
     def process_of(self, number: int) -> int:
         """By the thread's own status."""
@@ -214,6 +244,8 @@ class ProcessTable:
 def find_job(pid: int, *, tree: Tree) -> JobTree:
     """The job of ``pid``: the tree below it; for a rank or a helper, the ranks of the same run below its launcher.
 
+    A command of ours is no part of it: of ``nsa-harness run`` the job is the program that it runs.
+
     Raises:
         NoJobError: no such process, no Python process in its tree, or it is process 1 and no job.
     """
@@ -230,10 +262,13 @@ def find_job(pid: int, *, tree: Tree) -> JobTree:
     start = _owner(member, tree)
     launcher = _launcher(start, tree)
     below = _below(launcher, tree)
-    ranks = ranks_among(below, tree)
+    programs = [m for m in below if not m.is_instrument]
+    ranks = ranks_among(programs, tree)
     if start.rank is not None:
         ranks = [m for m in ranks if m.run == start.run]
-    chosen = ranks or programs_among(below)
+    chosen = ranks or programs_among(programs)
+    if not chosen and member.is_instrument:
+        raise NoJobError(f"process {pid} is nsa-harness itself, and no Python program of its runs at this moment")
     if not chosen:
         raise NoJobError(f"process {pid} ({member.command}) has no Python process in its tree")
     chosen.sort(key=lambda m: (m.rank if m.rank is not None else -1, m.started, m.pid))
@@ -320,7 +355,7 @@ def _nearest_rank(member: Member, tree: Tree) -> Member | None:
         return None
     at = tree.get(member.parent)
     while at is not None and at.rank == member.rank and at.run == member.run:
-        if at.python:
+        if at.python and not at.is_instrument:
             return at
         at = tree.get(at.parent)
     return None
@@ -366,8 +401,11 @@ def _absence(rank: int, here: set[int]) -> tuple[int, str, bool]:
     return rank, "is not here: it belongs to another launcher", False
 
 
-def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
-    """One process; what this user may not read of it is left empty, None when it is gone."""
+def read_member(pid: int, *, files: Files = _FILES, is_of_job: bool = False) -> Member | None:
+    """One process; what this user may not read of it is left empty, None when it is gone.
+
+    One that ``is_of_job`` is Python under any name; another one is not looked into for that.
+    """
     fields = files.stat(f"{pid}")
     if fields is None:
         return None
@@ -378,18 +416,42 @@ def read_member(pid: int, *, files: Files = _FILES) -> Member | None:
         if name in _VARIABLES:
             env[name] = value
     program = Path(files.link(f"{pid}/exe") or (argv[0] if argv else "")).name.removesuffix(" (deleted)")
+    command = (files.text(f"{pid}/comm") or "").strip()
+    is_python = bool(_PYTHON.match(program))
+    if is_of_job and not is_python:
+        is_python = is_interpreter(pid, files) or _maps_python(pid, command, files)
     return Member(
         pid=pid,
         started=int(fields[19]),
         parent=int(fields[1]),
         state=fields[0],
         inner=files.inner(f"{pid}") or pid,
-        command=(files.text(f"{pid}/comm") or "").strip(),
+        command=command,
         argv=" ".join(argv),
-        python=bool(_PYTHON.match(program)),
+        python=is_python,
         forked=bool(int(fields[6]) & _FORKED),
         env=env,
     )
+
+
+def is_interpreter(pid: int, files: Files) -> bool:
+    """Whether the executable of a process is Python's interpreter, by its name or by what it begins with."""
+    if _PYTHON.match(Path(files.link(f"{pid}/exe")).name.removesuffix(" (deleted)")):
+        return True
+    try:
+        stat = os.stat(f"{files.root}/{pid}/exe")  # noqa: PTH116 - a link into another root
+    except (OSError, ValueError):
+        return False
+    return _begins_as_python(files, f"{pid}/exe", (stat.st_dev, stat.st_ino, stat.st_mtime_ns))
+
+
+@lru_cache(maxsize=256)
+def _begins_as_python(files: Files, program: str, _: tuple[int, int, int]) -> bool:
+    return bool(_MAIN_OF_PYTHON.search(files.script(program)))
+
+
+def _maps_python(pid: int, command: str, files: Files) -> bool:
+    return not _TOOL.match(command) and bool(_PYTHON_LIBRARY.search(files.text(f"{pid}/maps") or ""))
 
 
 def ancestors(pid: int) -> frozenset[int]:

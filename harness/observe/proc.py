@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.evidence import ProcessState, ThreadState
 from harness.observe.ends import TRANSFERS, End
-from harness.observe.job import read_member
+from harness.observe.job import is_interpreter, read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
 from harness.reading.waits import ALARM, CPU_LIMIT, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
@@ -139,7 +139,7 @@ class Proc(Files):
         """
         program = self.link(f"{pid}/exe").rpartition("/")[2]
         if program not in _SHELLS:
-            return not program.startswith("python")
+            return not is_interpreter(pid, self)
         if not _WAITS_FOR_A_CHILD.issuperset(self.calls(pid) or ("unseen",)):
             return False
         script = self._script(pid)
@@ -179,7 +179,7 @@ class Proc(Files):
         Neither of Python, whose sources are read where stacks name them; a shell sets no alarm.
         """
         program = self.link(f"{pid}/exe").rpartition("/")[2]
-        if program.startswith("python"):
+        if is_interpreter(pid, self):
             return False, False
         if program in _SHELLS or _INTERPRETERS.match(program):
             script = self._script(pid)
@@ -197,7 +197,7 @@ class Proc(Files):
 
     def member(self, pid: int) -> Member | None:
         """What it is: who started it and when, its command, what a launcher told it; None when it is gone."""
-        return read_member(pid, files=self)
+        return read_member(pid, files=self, is_of_job=True)
 
     def state(self, pid: int) -> str:
         """The main thread's letter; empty when the process is gone."""

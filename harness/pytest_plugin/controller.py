@@ -24,6 +24,7 @@ class Controller:
         self.config = config
         self.folder: Path | None = None
         self.hung: pytest.TestReport | None = None
+        self.output_of_the_hung: list[tuple[str, str]] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -46,7 +47,9 @@ class Controller:
             report.location = (file, None, test.replace("::", "."))
             report.duration = notice.seconds
             report.user_properties += notice.properties
-            report.sections += notice.sections
+            self.output_of_the_hung = [*report.sections, *notice.sections]
+            # Output of a teardown is told with the report of the teardown, which follows.
+            report.sections += [] if notice.phase == "teardown" else notice.sections
             self.hung = report
 
     @pytest.hookimpl(trylast=True)
@@ -62,7 +65,7 @@ class Controller:
             outcome="passed",
             longrepr=None,
             when="teardown",
-            sections=report.sections,
+            sections=self.output_of_the_hung,
             user_properties=report.user_properties,
             node=report.node,  # xdist's
         )

@@ -21,8 +21,10 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from harness.pytest_plugin import keeper
+from harness.pytest_plugin.finish import Finish
 from harness.pytest_plugin.place import (
     EXIT,
+    FINISH,
     SIGNAL,
     RunningTest,
     StateFile,
@@ -65,6 +67,7 @@ class GuardedTests:
         self.now = RunningTest()
         self.seq = self.answered = self.failed = 0
         self.status = 0
+        self.hang_behind_tests = ""
         self.reports: Any = None
         self.earlier: set[str] = set()
 
@@ -89,6 +92,8 @@ class GuardedTests:
                 self.config.issue_config_time_warning(pytest.PytestConfigWarning(text), stacklevel=2)
 
     def _start(self, session: pytest.Session) -> None:
+        if self.all and not self.worker:
+            self.config.pluginmanager.register(Finish(self), "hang-guard-finish")
         shared = self.worker.get("nsa_hang_guard") if self.worker else self.session_folder
         self.folder = Path(shared or tempfile.mkdtemp(prefix="nsa-hang-guard-"))
         if self.worker:
@@ -240,6 +245,8 @@ class GuardedTests:
         if self.now.alarm_s and not _is_pytest_timeout(signal.getsignal(signal.SIGALRM)):
             return  # the test has set an alarm of its own since: it may wake by that
         self.failed += 1
+        if self.now.phase == FINISH:
+            self.hang_behind_tests = notice.text
         pytest.fail(notice.text, pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
@@ -252,8 +259,9 @@ class GuardedTests:
 
     # -- the end
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Remember the exit status, for a process that does not get to its end.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
+        """Remember the exit status, for a process that does not get to its end, and guard what others do here.
 
         A worker of xdist idles from here on until the last one is done; so Python is asked now to say when it ends. To
         ask when it is unconfigured is too late: where that takes long, xdist has interrupted it.
@@ -261,11 +269,31 @@ class GuardedTests:
         self.status = int(exitstatus)
         if self.worker and self.file is not None:
             threading._register_atexit(self._end)  # pyrefly: ignore[missing-attribute]
+        if self.worker or not self.all or self.file is None:
+            return (yield)
+        self._begin(FINISH, nodeid=keeper.END, path="", after_s=self.after_s, stall_s=self.stall_s)
+        try:
+            return (yield)
+        except pytest.fail.Exception:  # of a wrapper: the summary may be printed, or not
+            if not self.hang_behind_tests:
+                raise
+            sys.stderr.write(f"\n{self.hang_behind_tests}\n")
+        finally:
+            self.now = RunningTest(answered=self.answered)
+            self._say()
+            if self.hang_behind_tests and session.exitstatus in (
+                pytest.ExitCode.OK,
+                pytest.ExitCode.NO_TESTS_COLLECTED,
+            ):
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name what took long and was looked at."""
+        """Name what took long and was looked at, and what was ended behind the last test."""
         if self.folder is not None and not self.worker:
             summarise(self.folder, terminalreporter)
+        if self.hang_behind_tests:
+            terminalreporter.section("hang guard: behind the last test")
+            terminalreporter.line(self.hang_behind_tests)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.pytest_plugin.place import EXIT, HangNotice, StateFile, read_notice
+from harness.pytest_plugin.place import EXIT, FINISH, HangNotice, StateFile, read_notice
 
 if TYPE_CHECKING:
     import pytest
@@ -119,7 +119,8 @@ def _goes_on(folder: Path, status: int) -> bool:
     state, notice = _state(folder), read_notice(folder / f"{NAME}.told")
     notice = notice if notice is not None and notice.seq == state.seq else None
     is_for_session = os.WIFSIGNALED(status) and os.WTERMSIG(status) in SESSION_SIGNALS
-    if not state.seq or is_for_session or (state.phase == EXIT and (notice is None or notice.nodeid == END)):
+    is_behind_the_tests = state.phase in (FINISH, EXIT) and (notice is None or notice.nodeid == END)
+    if not state.seq or is_for_session or is_behind_the_tests:
         return False
     if notice is not None:
         state = replace(state, nodeid=notice.nodeid)

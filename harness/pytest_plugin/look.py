@@ -37,7 +37,7 @@ from harness.observe.proc import Proc
 from harness.observe.watch import Act, Step, next_look, next_step
 from harness.pytest_plugin import STALL_S
 from harness.pytest_plugin.keeper import END
-from harness.pytest_plugin.place import EXIT, RunningTest, StateFile, waited_for
+from harness.pytest_plugin.place import EXIT, FINISH, RunningTest, StateFile, waited_for
 from harness.reading.frames import is_noise, python_frames, telling_frame
 from harness.reading.loops import runs_once
 from harness.reading.pace import WATCHED
@@ -279,12 +279,15 @@ class SessionLook:
         from harness.store import layout
         from harness.store.run_store import RunStore
 
+        is_a_test = self.state.nodeid != END
+        what = f"the test {self.state.nodeid}" if is_a_test else END
+        nodeids = (self.state.nodeid,) if is_a_test else ()
         with RunStore.create(
             runs,
-            spec=foreign_question(name="pytest", question=f"Does the test {self.state.nodeid} hang?"),
+            spec=foreign_question(name="pytest", question=f"Does {what} hang?"),
             machine=self.machine,
             code=self.code,
-            argv=(*again, self.state.nodeid),
+            argv=(*again, *nodeids),
             clock=self.clock,
         ) as store:
             trial = self.trial()
@@ -314,7 +317,7 @@ def text(state: RunningTest, verdict: Verdict, evidence: Evidence, *, seconds: f
     from harness.report.text import wrap
 
     where = f"the test hangs in its {state.phase}"
-    if state.phase == EXIT:
+    if state.phase in (FINISH, EXIT):
         where = "the session hangs at its end" + (
             f", for a thread that {state.nodeid} left" if state.nodeid != END else ""
         )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 EXIT = "exit"
 """The phase after the last test: the process is to end."""
 
+FINISH = "finish"
+"""The phase of ``pytest_sessionfinish``, behind the last test."""
+
 SIGNAL = OF_A_HUNG_TEST
 """By it the waiter asks the process to fail the test that runs. Sent only when a test hangs."""
 

@@ -149,7 +149,7 @@ def short_path(path: str) -> str:
 def spell(frame: Frame | None) -> str:
     """``acquire_forever (harness/specimens/backward_deadlock.py:21)``: the path cut to what tells."""
     if frame is None:
-        return "a function without a name"
+        return "code of which no frame was seen"
     return f"{plain(frame.function)} ({short_path(frame.file)}{f':{frame.line}' if frame.line else ''})"
 
 

@@ -35,7 +35,7 @@ from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, ranges, seconds, size, wrap
 from harness.report.watched import OVER, job_lines
 from harness.report.watched import step as step_of_watched
-from harness.report.words import watched_without_verdict
+from harness.report.words import so_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ def watched(
     verdict, evidence = record.verdict, by_key.get(record.trial.key)
     head = _headline(record, evidence)
     if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW):
-        head = [f"{watched_without_verdict(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
+        head = [f"{so_far(verdict)}  (watched for {seconds(record.outcome.duration_s)})"]
     out = [*head, *_indented(OVER if job.is_over else ""), *_indented(clean(verdict.because))]
     for part in stuck:
         out += _indented(clean(f"a part of it can never go on: {part.because}"))
@@ -203,7 +203,8 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     name = f"rank {sample.rank}, " if evidence.ranks else ""
     if sample.pid not in (rank_by_pid(evidence) or {evidence.main or sample.pid}):
         name = f"{_kind_of_process(evidence, sample.pid)} {in_words(sample.pid)} of {name or 'it, '}"
-    out = ["", f"  {name}{thread_name(thread, sample.pid)}, innermost frame first, by {sample.source}:"]
+    frames_are = "innermost frame first" if frames else "no frame of Python was seen"
+    out = ["", f"  {name}{thread_name(thread, sample.pid)}, {frames_are}, by {sample.source}{':' if frames else ''}"]
     for frame in frames[:FRAMES]:
         pointer = "  => " if frame is telling else "     "
         out += _behind(pointer, _broken(clean(place(frame)), room=WIDTH - 5), more="       ")

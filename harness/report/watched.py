@@ -29,6 +29,9 @@ PAUSED = frozenset({"paused", "stopped"})
 LONGEST = 400
 """Characters of a command line that a terminal shows."""
 
+OTHERS = 4
+"""So many programs that run beside a job are shown."""
+
 ENDERS = frozenset({"kill", "scancel"})
 """The commands that end a job; what does not begin with one says in words how it ends."""
 
@@ -79,11 +82,14 @@ def _to_end(end_it: str) -> NextStep | None:
 
 
 def whereabouts(job: ForeignJob) -> str:
-    """``in /work, on gpu-7, running for 3 h 4 min when the watch began``, as far as it is known."""
+    """``in /work, on gpu-7, running for 3 h 4 min when the watch began``, and what runs beside it, if that is known."""
     parts = [f"in {job.directory}"] if job.directory else []
     parts += [f"on {job.host}"] if job.host else []
     parts += [f"running for {seconds(job.age_s)} when the watch began"] if job.age_s is not None else []
-    return ", ".join(parts)
+    others = [other if len(other) <= LONGEST else f"{other[:LONGEST]} .." for other in job.others[:OTHERS]]
+    others += [f"{len(job.others) - OTHERS} more"] if len(job.others) > OTHERS else []
+    beside = [f"beside it: {'; '.join(others)}"] if others else []
+    return "; ".join([*([", ".join(parts)] if parts else []), *beside])
 
 
 def job_lines(job: ForeignJob | None, *, width: int) -> list[str]:
@@ -92,4 +98,5 @@ def job_lines(job: ForeignJob | None, *, width: int) -> list[str]:
         return []
     line = clean(job.command)
     shown = line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (report.json has all of it)"
-    return ["", *named_path("job", shown, width=width), *wrap(clean(whereabouts(job)), width=width, indent="  ")]
+    named = named_path("job", shown, width=width) if shown else ["job:"]
+    return ["", *named, *wrap(clean(whereabouts(job)), width=width, indent="  ")]

@@ -70,6 +70,11 @@ def watched_without_verdict(verdict: Verdict) -> str:
     return WATCHED.get(verdict.cause or "", "inconclusive: it may go on, or not")
 
 
+def so_far(verdict: Verdict) -> str:
+    """A verdict on a job that is watched on: ``no hang was seen``, ``HANG (deadlock)``."""
+    return watched_without_verdict(verdict) if verdict.kind in (Kind.UNRESOLVED, Kind.SLOW) else str(verdict)
+
+
 def of(part: int, whole: int) -> str:
     """``2 of 2 trials``."""
     return f"{part} of {count(whole, 'trial')}"

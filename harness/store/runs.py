@@ -111,7 +111,7 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
     Of a report with its evidence beside it (a bundle) that is its evidence, unpacked in a temporary folder.
 
     Raises:
-        NoRunError: nothing can have that name, a file has it, or the last run is asked for and there is none.
+        NoRunError: nothing has that name, or a file, or the last run is asked for and there is none.
         DamagedError: it is a bundle whose evidence cannot be unpacked.
     """
     if name is None or name == "latest":
@@ -120,6 +120,8 @@ def find_run(runs_dir: Path, name: str | None) -> Path:
         directory = Path(name) if Path(name).is_dir() else runs_dir / name
         if directory.is_file() or (Path(name).is_file() and not directory.exists()):
             raise NoRunError(f"{name} is a file, and a run is a folder, that of a matrix file too")
+        if not directory.exists():
+            raise NoRunError(f"there is no run {name}, neither from here nor in {runs_dir}")
         return unpacked(directory) if layout.archive(directory).is_file() else directory
     except OSError as error:
         raise NoRunError(f"{name!r} cannot be the name of a run: {error.strerror}") from error

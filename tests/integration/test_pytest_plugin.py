@@ -219,6 +219,19 @@ def test_leaves_a_thread():
     threading.Thread(target=lock.acquire).start()
 """
 
+FINISH = """
+import threading
+
+class Finish:
+    def HOOK(self):
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()  # of HOOK
+
+def test_registers(request):
+    request.config.pluginmanager.register(Finish())
+"""
+
 DOCS = (ROOT / "docs" / "pytest.md").read_text().partition("## Cells of a matrix file")[0]
 
 
@@ -318,6 +331,8 @@ def sessions(tmp_path_factory):
         "exit": (EXIT,),
         "ends": (ENDS, *guard, "-n1"),
         "left": (ENDS + LOCK, *guard, "-n1"),
+        "pytest_sessionfinish": (FINISH.replace("HOOK", "pytest_sessionfinish"), *guard),
+        "pytest_terminal_summary": (FINISH.replace("HOOK", "pytest_terminal_summary"), *guard),
         "short": (SHORT, "--hang-guard", "--hang-guard-after=0.5"),
         "healthy": (HEALTHY, *guard, "-n4", "-pno:timeout"),
     }
@@ -474,6 +489,17 @@ def test_a_mark_guards_without_the_option_and_a_session_that_cannot_end_is_ended
     assert session.code == 1
     assert "HANG (deadlock): the session hangs at its end, for a thread that test_it.py::test_leaves_a" in session.out
     assert session.failure("test_leaves_a_thread") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hook", ["pytest_sessionfinish", "pytest_terminal_summary"])
+def test_a_hang_behind_the_last_test_is_told_and_fails_the_session(sessions, hook):
+    session = sessions[hook]
+    assert "HANG (deadlock): the session hangs at its end" in session.out
+    assert f"test_it.py:{session.line(f'# of {hook}')}: in {hook}" in session.out
+    assert session.code == 1
+    assert session.failure("test_registers") == ""  # JUnit is written
+    assert ("1 passed" in session.out) == (hook == "pytest_sessionfinish")  # the summary ends where it hung
 
 
 @pytest.mark.slow

@@ -130,6 +130,8 @@ def test_a_question_that_makes_no_sense_is_a_usage_error_in_the_commands_own_wor
         nh.watch(2**22 + 1, quiet=True)
     with pytest.raises(nh.UsageError, match="-3 is not in the range"):
         nh.watch(-3, quiet=True)
+    with pytest.raises(nh.HarnessError, match="Choose a place in a folder that is there with runs=, and say it again"):
+        nh.run(["true"], runs="/proc/x", quiet=True)
 
 
 def test_a_command_that_cannot_answer_is_an_error_with_its_last_words(monkeypatch):

@@ -19,6 +19,7 @@ from harness.launch import procs
 from harness.observe import attach, runner
 from harness.observe import job as job_finder
 from harness.observe.stacks.pyspy import PySpy
+from harness.store.run_store import read_run
 from harness.testing.executors import wait_gone
 
 PROGRAM = """
@@ -202,11 +203,14 @@ def test_a_job_that_a_signal_has_stopped_is_said_to_be_stopped_and_how_it_goes_o
     assert f"It goes on with: kill -CONT {it.pids[0]}" in words
 
 
-def test_following_ends_when_the_job_does(job, monkeypatch):
+def test_following_ends_when_the_job_does(job, monkeypatch, tmp_path):
     it = job("gate")
     rests = []
 
     class Clock(wall_clock()):
+        def now(self):
+            return super().now() + sum(rests)
+
         def sleep(self, seconds):
             if seconds == 30.0:  # the rest between two looks: the job ends meanwhile
                 rests.append(seconds)
@@ -220,10 +224,12 @@ def test_following_ends_when_the_job_does(job, monkeypatch):
     assert rests == [30.0]
     assert done.exit_code == 3
     assert "again:" not in done.stdout
-    assert "watching on every 30 s" in done.stderr
+    assert "watching on every 30 s: inconclusive: it may go on, or not" in done.stderr
     words = " ".join(done.stdout.split())
     assert "the job has ended since, how nobody saw; this is its last look" in words
     assert "look at its exit status and its output" in words
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert read_run(run_dir).seconds > 30.0  # of all looks and the rests between them, not of the last look
 
 
 @pytest.mark.parametrize("when", ["before the table is read", "while it is looked at"])

@@ -61,7 +61,8 @@ def _of_trial(
     yield _thread_name(pid, HARNESS, "harness")
     yield _complete(pid, HARNESS, "trial", (0.0, end_s), offset_s, whole)
     for track in tracks(evidence, end_s=end_s) if evidence else ():
-        yield _thread_name(pid, track.rank, f"rank {track.rank}")
+        has_ranks = evidence is not None and bool(evidence.ranks)
+        yield _thread_name(pid, track.rank, f"rank {track.rank}" if has_ranks else "the program")
         yield from _of_track(pid, track, offset_s)
     for sample in evidence.stacks if evidence else ():
         facts = {"source": sample.source, "id": sample.id, "rank": sample.rank}
@@ -163,7 +164,8 @@ def _profiles(evidence: Evidence, frames: dict[tuple[str, str, int], int], *, na
         stacks = [_stack(thread, frames) for thread in threads if thread and thread.frames]
         if not stacks:
             continue
-        about = {"type": "sampled", "name": f"{name}: rank {rank}, process {pid}", "unit": "none"}
+        of_rank = f"rank {rank}, " if evidence.ranks else ""
+        about = {"type": "sampled", "name": f"{name}: {of_rank}process {pid}", "unit": "none"}
         weights = {"startValue": 0, "endValue": len(stacks), "samples": stacks, "weights": [1] * len(stacks)}
         profiles.append(about | weights)
     return profiles

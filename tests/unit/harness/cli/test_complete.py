@@ -10,19 +10,19 @@ import pytest
 from click.shell_completion import get_completion_class
 
 from harness.cli.main import main
+from harness.cli.shells import refuse_others
 
 MATRIX = Path(__file__).parents[4] / "matrices" / "backward_layers.yaml"
 
 
 def completed(line: str, shell: str = "bash") -> list[str]:
-    """The values that ``shell`` is given for the last word of ``line``."""
-    *words, last = shlex.split(line.replace("|", "'|'"))
+    """The values that ``shell`` is given for the last word of ``line``, of others than our words with their type."""
+    *words, last = shlex.split(line)
+    refuse_others(shell)
     found = get_completion_class(shell)
     assert found is not None
-    return [
-        item.value
-        for item in found(main, {}, "nsa-harness", "_NSA_HARNESS_COMPLETE").get_completions(words, last.strip("|"))
-    ]
+    items = found(main, {}, "nsa-harness", "_NSA_HARNESS_COMPLETE").get_completions(words, last)
+    return [item.value if item.type == "plain" else f"{item.value} ({item.type})" for item in items]
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,12 @@ def completed(line: str, shell: str = "bash") -> list[str]:
         (f"bisect {MATRIX} --axis att", ["attention"]),
         ("report 2026", ["20261124-1-b", "20261124-0-a"][::-1]),
         ("bisect --from-run lat", ["latest"]),
-        ("bisect --from-run nowhere --cell n", []),
-        ("matrix run nowhere.yaml --cell n", []),
+        ("bisect --from-run nowhere --cell n", ["n (file)"]),
+        ("matrix run nowhere.yaml --cell n", ["n (file)"]),
+        ("run -- python qui", ["qui (file)"]),
+        ("run --runs r", ["r (file)"]),
+        ("report ../o", ["../o (file)"]),
+        ("run --progress-file p", ["p (file)"]),
     ],
 )
 def test_the_values_of_options_and_arguments(line, values, tmp_path, monkeypatch):
@@ -62,3 +66,13 @@ def test_each_shell_has_a_script_and_is_answered_in_its_own_form(shell, monkeypa
         with pytest.raises(SystemExit):
             main(prog_name="nsa-harness")
         assert shown in capsys.readouterr().out
+
+
+def test_a_shell_without_completion_is_told_which_have_one(monkeypatch, capsys):
+    monkeypatch.setenv("_NSA_HARNESS_COMPLETE", "tcsh_source")
+
+    with pytest.raises(SystemExit) as end:
+        main(prog_name="nsa-harness")
+
+    assert end.value.code == 2
+    assert "there is no completion for 'tcsh', only for bash, zsh and fish" in capsys.readouterr().err

@@ -20,7 +20,10 @@ from harness.core.space import Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.plan.cells import CellPlanner
+from harness.report.bundle import bundle
+from harness.report.hide import Hider
 from harness.search.strategies import strategy_of
+from harness.solo import foreign_question
 from harness.spec.inline import inline_matrix
 from harness.store.history import History
 from harness.store.run_store import RunStore
@@ -144,6 +147,28 @@ def test_answers_of_a_run_of_one_program_are_not_asked_again(tmp_path: Path):
         store.add_override(Override(cell=Point(), answer=Answer.GOOD, by="a user", why="x"))
     output = verb(tmp_path, "undo").output
     assert output == "took back 1 of 1 answers; a run of one program is not continued: run it again\n"
+
+
+def test_what_was_seen_of_a_watched_job_is_not_taken_back(tmp_path: Path):
+    with RunStore.create(
+        tmp_path,
+        spec=foreign_question(name="watch", question="What does process 7 do?"),
+        machine=MACHINE,
+        code="c",
+        argv=("nsa-harness", "watch", "7"),
+        clock=FakeClock(),
+    ) as store:
+        store.add_override(Override(cell=Point(), answer=Answer.GOOD, by="a user", why="x"))
+    before = journal(tmp_path).read_bytes()
+    assert "a job that was only watched, which cannot be asked again" in verb(tmp_path, "undo", check=2).output
+    assert journal(tmp_path).read_bytes() == before
+
+
+def test_a_bundle_is_checked_by_the_name_that_was_typed(runs: Path, tmp_path: Path):
+    """Not by that of the folder in which its evidence was unpacked, which is gone."""
+    folder = tmp_path / "passed_on"
+    bundle(journal(runs).parent, folder, hider=Hider())
+    assert f"{folder}: everything is as it was written" in verb(runs, "fsck", str(folder)).output
 
 
 def test_status_after_an_undo_that_leaves_nothing_to_ask_says_how_the_answer_is_written(

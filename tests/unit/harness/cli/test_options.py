@@ -147,7 +147,8 @@ def test_the_tables_of_axes_and_faults_can_be_listed():
 @pytest.mark.parametrize(
     ("argv", "said", "step"),
     [
-        (["report", "nosuch"], "is not a run directory, or was never begun", "report --list"),
+        (["report", "nosuch"], "there is no run nosuch, neither from here nor in", "report --list"),
+        (["status", "runs/nosuch"], "there is no run runs/nosuch, neither from here nor in", "report --list"),
         (["status"], "no run in", "report --list"),
         (["matrix", "lint", "open.yaml"], "open.yaml:2: expected ',' or ']'", "matrix schema"),
         (

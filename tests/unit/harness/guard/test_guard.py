@@ -479,6 +479,19 @@ def test_a_look_of_an_earlier_guard_is_not_repeated_before_its_time():
     assert vigil.is_due(100.0 + CONFIRM_S - 2.0)
 
 
+def test_a_job_that_computes_after_its_first_look_is_not_looked_into_before_its_time():
+    """Computing for a moment, it was looked into at once, and told after two looks as little as ten seconds apart."""
+    vigil = Vigil(began_s=0.0)
+    for now_s in (0.0, 10.0):
+        vigil.pulse(now_s, {1: 0.0})
+    hangs = Look(kind="HANG", cause="deadlock", confidence="high", because="")
+    assert vigil.looked(40.0, hangs) is None
+    vigil.pulse(50.0, {1: 5.0})
+    assert not vigil.is_due(50.0)
+    assert vigil.is_due(40.0 + CONFIRM_S)
+    assert vigil.looked(40.0 + CONFIRM_S, hangs) is What.HANG
+
+
 def test_a_job_of_slurm_is_looked_into_by_the_clock_and_over_when_slurm_says_so(tmp_path, monkeypatch):
     states = ["RUNNING"]
     monkeypatch.setattr("harness.guard.jobs.state_of", lambda job: (states[-1], 2))

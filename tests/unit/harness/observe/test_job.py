@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 
 import pytest
 
 from fake_clock import FakeClock
 from harness.core.ports import ProcessRef
+from harness.observe import proc
 from harness.observe.census import Census
 from harness.observe.job import Member, NoJobError, ProcessTable, ProcTree, find_job, read_member
+from harness.observe.proc import Proc
 from harness.observe.procfs import Files
 
 
@@ -299,6 +303,88 @@ def test_whoever_asks_is_no_part_of_the_job_nor_what_it_started_nor_the_guard_th
     assert (tree.get(31), tree.get(30)) == (None, None)
     with pytest.raises(NoJobError, match="no process 31"):
         find_job(31, tree=tree)
+
+
+def test_of_a_run_of_ours_the_job_is_the_program_that_it_runs():
+    """Its own processes were called the program, and judged."""
+    rows = table(
+        SHELL,
+        member(10, 1, argv="python /bin/nsa-harness run -- python train.py"),
+        member(11, 10, command="nsa-guard"),
+        member(12, 11, command="nsa-supervisor"),
+        member(13, 12, argv="python train.py"),
+        member(14, 13, python=False, command="tee"),
+    )
+    for pid in (1, 10, 11, 12):
+        job = find_job(pid, tree=rows)
+        assert [worker.member.pid for worker in job.workers] == [13]
+        assert [helper.pid for helper, _ in job.workers[0].helpers] == [14]
+    with pytest.raises(NoJobError, match="process 10 is nsa-harness itself, and no Python program of its runs"):
+        find_job(10, tree=table(SHELL, member(10, 1, argv="python /bin/nsa-harness run -- python train.py")))
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_ours"),
+    [
+        ("/venv/bin/nsa-harness run -- python train.py", True),
+        ("/venv/bin/python3 -P -X dev /venv/bin/nsa-harness guard 9", True),
+        ("python -P /x/nsa_harness/start.py watch 9", True),
+        ("python -P -m harness watch 9", True),
+        ("python -m pytest tests/unit/harness", False),
+        ("python train.py --out /data/nsa-harness", False),
+        ("python train.py nsa-harness run", False),
+    ],
+)
+def test_a_command_of_ours_is_known_by_what_runs_and_not_by_what_it_is_given(argv, is_ours):
+    assert member(10, 1, argv=argv).is_harness is is_ours
+
+
+def test_a_rank_that_our_run_was_started_as_is_the_rank_below_it():
+    run = "python /bin/nsa-harness run -- python train.py"
+    rows = table(TORCHRUN, member(20, 10, rank=0, world=1, argv=run), member(21, 20, rank=0, world=1))
+    assert ranks(find_job(10, tree=rows)) == [(0, 21)]
+
+
+def test_the_other_jobs_of_a_shell_are_those_that_no_program_of_it_has_started():
+    rows = table(
+        SHELL,
+        member(20, 1),
+        member(21, 20),
+        member(22, 20, python=False, command="sh"),
+        member(23, 22),
+        member(30, 1),
+        member(31, 1, python=False, command="sh"),
+        member(32, 31),
+    )
+    assert [other.pid for other in find_job(1, tree=rows).beside_the_first] == [30, 32]
+    assert find_job(10, tree=table(TORCHRUN, member(20, 10, rank=0), member(21, 10, rank=1))).beside_the_first == ()
+
+
+def test_python_under_another_name_is_python(tmp_path, monkeypatch):
+    """By its executable; that of a process which is not of the job is not read."""
+    program = tmp_path / "trainer"
+    shutil.copy(os.path.realpath(sys.executable), program)
+    home = {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": sysconfig.get_config_var("LIBDIR") or ""}
+    command = [program, "-S", "-c", "print(1, flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=home) as child:
+        assert child.stdout.readline() == "1\n"
+        (worker,) = find_job(child.pid, tree=ProcTree()).workers
+        assert (worker.member.pid, worker.member.command) == (child.pid, "trainer")
+        assert read_member(child.pid).python is False
+        monkeypatch.setattr(proc, "_linked_to", lambda *_: (True, True))
+        assert Proc().look(child.pid, id="p", t_s=0.0).sends_signals is False
+        child.communicate("\n")
+
+
+@pytest.mark.parametrize(("command", "is_python"), [("sim", True), ("gdb", False), ("cat", False)])
+def test_what_has_python_in_it_is_python_and_a_debugger_is_not(command, is_python, tmp_path):
+    folder = tmp_path / "20"
+    folder.mkdir()
+    (folder / "stat").write_text(f"20 ({command}) S 1 " + "0 " * 17 + "5 0 0")
+    (folder / "comm").write_text(f"{command}\n")
+    library = "/usr/lib/libc.so.6" if command == "cat" else "/usr/lib/libpython3.12.so.1.0"
+    (folder / "maps").write_text(f"7f00-7f01 r-xp 00000000 08:01 42    {library}\n7f02-7f03 rw-p 00000000 00:00 0\n")
+    assert read_member(20, files=Files(str(tmp_path)), is_of_job=True).python is is_python
 
 
 def test_a_process_of_which_only_the_exit_status_is_left_has_ended():

@@ -97,12 +97,13 @@ def test_wrong_seconds_are_named_by_where_they_stand():
 
 
 def hung(**changed):
-    return HangNotice(
-        seq=1, nodeid="test_it.py::test_a", phase="call", seconds=2.0, verdict="HANG", report="/r", text="a", **changed
-    )
+    facts = {"phase": "call", "seconds": 2.0, "verdict": "HANG", "report": "/r", "text": "a", **changed}
+    return HangNotice(seq=1, nodeid="test_it.py::test_a", **facts)
 
 
-def test_a_test_whose_worker_is_ended_has_its_properties_and_its_output_in_junit(tmp_path):
+@pytest.mark.parametrize(("phase", "of_the_failure"), [("call", "before"), ("teardown", "")])
+def test_a_test_whose_worker_is_ended_has_its_properties_and_its_output_in_junit(phase, of_the_failure, tmp_path):
+    """A terminal shows of the failure its own output, and what any report of the test has of its teardown."""
     sent, node = [], Mock()
     node.gateway.id = "gw0"
     config = Mock()
@@ -111,14 +112,14 @@ def test_a_test_whose_worker_is_ended_has_its_properties_and_its_output_in_junit
     controller = Controller(config)
     config.hook.pytest_runtest_logreport = lambda report: sent.append(report)
     controller.folder = tmp_path
-    tell(tmp_path / "gw0.told", hung(out="before"))
+    tell(tmp_path / "gw0.told", hung(out="before", phase=phase))
     report = pytest.TestReport("test_it.py::test_a", ("a", None, "a"), {}, "failed", "gone", "???", node=node)
     controller.pytest_handlecrashitem("test_it.py::test_a", report, None)
     controller.pytest_runtest_logreport(report)
     controller.pytest_runtest_logreport(report)
     (ended,) = sent
     assert (ended.when, ended.outcome, ended.node) == ("teardown", "passed", node)
-    assert ended.capstdout == report.capstdout == "before"
+    assert (ended.capstdout, report.capstdout) == ("before", of_the_failure)
     assert dict(ended.user_properties) == {"hang_guard_verdict": "HANG", "hang_guard_report": "/r"}
 
 

@@ -107,6 +107,7 @@ def test_the_frame_to_name_is_the_innermost_outside_the_standard_library():
     libc = native("0x7f", "/lib/libc.so.6")
     stack = ThreadStack(tid=1, name="MainThread", frames=(libc, wait, own))
     assert telling_frame(stack) == own
+    assert spell(None) == "code of which no frame was seen"
     assert spell(own) == "take_batch (nsa/train/data.py:9)"
 
 

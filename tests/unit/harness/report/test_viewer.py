@@ -180,6 +180,20 @@ def test_speedscope_has_stacks_outermost_first_and_weighs_samples_not_seconds(ma
     assert (names[0], names[-1]) == ("run_step", "__futex_abstimed_wait_common64")
 
 
+def test_a_program_without_ranks_has_none_in_the_traces_of_others(make_run, parts):
+    canned = parts["threshold"]()
+    for ranks, named in (((), False), ((RankFacts(id="rank-0", rank=0, pid=4100, silence_s=9.0),), True)):
+        canned.trials = [
+            (one, evidence and dataclasses.replace(evidence, ranks=ranks)) for one, evidence in canned.trials
+        ]
+        report = build(*make_run(canned))
+        events = json.loads(perfetto(report, hide=Hider().text))["traceEvents"]
+        rows = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+        names = [profile["name"] for profile in json.loads(speedscope(report, hide=Hider().text))["profiles"]]
+        assert ("rank 0" in rows, any("rank 0, process 4100" in name for name in names)) == (named, named)
+        assert all("process" in name for name in names)
+
+
 def test_a_run_without_stacks_has_no_profile_and_says_so(make_run):
     run, run_dir = make_run("no_failure")
 

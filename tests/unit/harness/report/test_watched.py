@@ -246,6 +246,22 @@ def test_the_report_of_a_watch_says_what_runs_where_and_since_when(look):
     assert json.loads(form(run, run_dir, "json", hide=()))["job"]["directory"] == "/data/run-7"
 
 
+def test_of_a_stack_without_frames_it_is_said_that_none_was_seen_and_a_job_that_ended_has_no_empty_line(look):
+    bare = ThreadStack(tid=4100, name="MainThread", frames=())
+    stacks = tuple(
+        StackSample(id=f"s{n}", source="py-spy", native=False, t_s=1.0, rank=0, pid=4100, threads=(bare,))
+        for n in range(3)
+    )
+    run, _, evidence = look((Kind.HANG, "deadlock"), stacks=stacks, main=4100)
+    record = run.records[-1]
+    cited = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, cites=("s2",)))
+    job = ForeignJob(host="vm", age_s=10.0)
+    shown = one.watched(cited, {record.trial.key: evidence}, job=job, where=Path("x"), argv=())
+    assert "main thread, no frame of Python was seen, by py-spy\n" in shown
+    assert "job:\n  on vm, running for 10 s when the watch began" in shown
+    assert "without a name" not in shown
+
+
 def test_what_hides_a_host_and_a_home_hides_them_in_what_is_said_of_the_job(look):
     run, run_dir, _ = look((Kind.HANG, "deadlock"), job=dataclasses.replace(JOB, directory="/home/ada/run"))
     for name in ("md", "html", "short", "terminal", "viewer", "json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,24 @@ def test_a_run_that_cannot_be_begun_is_told_what_fits_its_error(number, advice, 
     assert done.exit_code == 6
     assert os.strerror(number) in done.stderr
     assert advice in " ".join(done.stderr.split())
+
+
+def test_a_report_that_cannot_be_written_leaves_the_answer_and_its_exit_code(tmp_path, monkeypatch):
+    """A program that failed ended with 6, the machine in the way; and --resume was advised, which `run` has not."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fails(_run: object, run_dir: Path, **_: object) -> None:
+        raise write_failed(run_dir / "report.md", full, safe="no other file was touched")
+
+    monkeypatch.setattr("harness.report.write.publish", fails)
+    for program, code in (("false", 1), ("true", 0)):
+        done = CliRunner().invoke(main, ["run", "--runs", str(tmp_path), "--", program], prog_name="nsa-harness")
+        assert done.exit_code == code
+        (run_dir,) = tmp_path.iterdir()
+        assert f"warning: the report is missing: cannot write {run_dir}/report.md: No space left" in done.stderr
+        assert f"next: Free some space or choose another place; then nsa-harness report {run_dir}" in done.stderr
+        assert "--resume" not in done.stderr
+        shutil.rmtree(run_dir)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
