@@ -13,7 +13,10 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
 or computes with anything but plain numbers, may be at work. Nor is a text a value: py-spy cuts long lists and shows an
-object by its address, so what the loop itself changes must be seen whole before it can be called the same.
+object by its address, so what the loop itself changes must be seen whole before it can be called the same. Nor are
+equal variables one loop: a search of a microsecond that is called for ever new items looks the same at every look. The
+process itself marks the call (``call_of`` in the shim); where it is not asked, no loop around may have turned, nor turn
+unseen.
 """
 
 from __future__ import annotations
