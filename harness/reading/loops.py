@@ -32,7 +32,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.evidence import LoopSample
-from harness.reading.frames import bare, is_stdlib, thread_of
+from harness.reading.frames import bare, is_own, is_stdlib, thread_of
 from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
@@ -155,16 +155,15 @@ class Loop:
         counts_up = isinstance(test.ops[0], ast.Lt | ast.LtE | ast.NotEq)
         return (test.left.id, ast.unparse(test.comparators[0])) if counts_up else None
 
-    @property
-    def numbers_its_turns(self) -> bool:
-        """Whether its counter is another one in every turn: a ``for`` over numbers, ``i += 1`` at the end of a turn."""
+    def is_numbered_by(self, counter: str) -> bool:
+        """Whether that is another number in every turn: of a ``for`` over numbers, or by ``i += 1`` at its end."""
+        stores = [node for node in ast.walk(self.node) if _sets(node, counter)]
+        if len(stores) != 1:
+            return False
         if isinstance(self.node, ast.For):
             return self.counts
-        if self.while_below is None or any(isinstance(node, ast.Continue) for node in ast.walk(self.node)):
-            return False
-        stores = [node for node in ast.walk(self.node) if _sets(node, self.while_below[0])]
         steps = [one.target for one in self.node.body if isinstance(one, ast.AugAssign) and _steps(one)]
-        return len(stores) == 1 and stores[0] in steps
+        return stores[0] in steps and not any(isinstance(node, ast.Continue) for node in ast.walk(self.node))
 
     @property
     def speaks(self) -> bool:
@@ -691,7 +690,7 @@ def loop_samples(
     loops: list[LoopSample] = []
     for thread in sample.threads:
         depth, inner = 0, len(loops)
-        called = ""
+        called, within = "", set[tuple[str, str]]()
         for index, frame in enumerate(thread.frames):
             if frame.native:
                 continue
@@ -700,17 +699,19 @@ def loop_samples(
                 values = locals_of.get((thread.tid, index), {})
                 place = (thread.tid, depth, len(thread.frames) - index)
                 shared = (shared_of or {}).get((thread.tid, index), frozenset())
-                if called and _calls_unseen(called, source, frame.line):
+                calls_itself = is_own(frame) and (frame.function, frame.file) in within
+                if calls_itself or (called and _calls_unseen(called, source, frame.line)):
                     loops[inner:] = map(_recurring, loops[inner:])
                 own = len(loops)
                 for loop in read_loops(source, line=frame.line):
                     around = _loop_sample(loop, frame, values, place, shared)
-                    if not (around.counter and loop.numbers_its_turns):
+                    if not loop.is_numbered_by(around.counter):
                         loops[inner:own] = map(_recurring, loops[inner:own])
                         loops[own:] = [_within(around, one) for one in loops[own:]]
                     loops.append(around)
             depth += frame.function.rpartition(".")[2] not in ASKS or not is_stdlib(frame)
             called = bare(frame)
+            within.add((frame.function, frame.file))
     return tuple(loops)
 
 
@@ -741,7 +742,7 @@ def _within(around: LoopSample, loop: LoopSample) -> LoopSample:
     """
     if around.endless or loop.needs in ("", UNSEEN, around.needs):
         return loop
-    return replace(loop, needs=around.needs and "threads")
+    return replace(loop, needs=around.needs if around.needs in ("", UNSEEN) else "threads")
 
 
 def endless_by_source(

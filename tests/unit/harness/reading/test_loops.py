@@ -73,6 +73,7 @@ AROUND = [
     ("while i < n:\n    {}\n    if skip(): continue\n    i += 1", False),
     ("while i < n:\n    {}\n    work()\n    if not i: i += 1", False),
     ("while True:\n    {}\n    work()", False),
+    ("for i in range(n):\n    {}\n    i = 3", False),
     ("while i < n:\n    {}\n    work()\n    i += 1", True),
     ("for i in range(n):\n    {}", True),
     ("for i, batch in enumerate(loader):\n    {}", True),
@@ -95,6 +96,12 @@ def test_a_loop_within_one_that_others_can_end_needs_them_too():
     asked = [Variables(2, {"lo": "0", "hi": "4"}, {"n": "5"})]
     inner, *_ = with_variables(sample(source, line=3), asked, {FILE: source}).loops
     assert inner.needs == "threads"
+
+
+def test_a_loop_within_one_whose_variables_nobody_read_is_as_unseen_as_that():
+    """A global that the outer one counts down is another number in every turn, and the inner one's are the same."""
+    inner, *_ = sample(f"while rest > 0:\n    {INNER}", VALUES, line=3).loops
+    assert inner.needs == UNSEEN
 
 
 SEARCH = "def search(lo, hi):\n    while lo < hi:\n        if lo > 7: break\n"
@@ -125,6 +132,19 @@ def test_a_function_that_one_loop_may_have_called_again_is_not_proved_endless_by
     caller = around.format("search(lo, hi)")
     samples = [searching(caller, t_s=2.0 * t, values=VALUES, line=6) for t in range(3)]
     assert are_endless(samples) is is_sure
+
+
+def test_a_function_that_one_calls_which_calls_itself_is_not_proved_endless_where_nobody_is_asked():
+    """A search of a tree: the same function with the same arguments, a hundred million times."""
+    samples: list[StackSample] = []
+    for t in range(3):
+        one = searching("search(lo, hi) + main()", t_s=2.0 * t)
+        search, main, module = one.threads[0].frames
+        thread = replace(one.threads[0], frames=(search, main, main, module))
+        source = SEARCH + "def main():\n    search(lo, hi) + main()\nmain()\n"
+        looked = loop_samples(replace(one, threads=(thread,)), {(PID, 0): {"lo": "0", "hi": "4"}}, {FILE: source})
+        samples.append(replace(one, loops=looked))
+    assert not are_endless(samples)
 
 
 def test_a_function_that_was_called_in_several_turns_of_a_loop_is_not_proved_endless():
