@@ -6,7 +6,7 @@ import sys
 
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import fitting
-from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError
+from harness.core.errors import CleanupError, HarnessError, LaunchError, StoreError, raised_at
 
 REPORT_IT = "This is a bug of nsa-harness: please report this line and the command. What was written before is safe."
 
@@ -39,15 +39,5 @@ def _meaning(error: BaseException) -> tuple[str, str, ExitCode]:
         return str(error), error.help, ExitCode.INFRA if is_ours else ExitCode.USAGE
     if isinstance(error, OSError):
         then = "Put right what this line names. What was written before is safe; a search goes on with --resume."
-        return f"the machine is in the way: {error} ({_place(error)})", then, ExitCode.INFRA
-    return f"internal error: {type(error).__name__}: {error} ({_place(error)})", REPORT_IT, ExitCode.INTERNAL
-
-
-def _place(error: BaseException) -> str:
-    """Where ``error`` was raised, and on whose behalf: our own lines, the innermost first."""
-    import traceback
-    from pathlib import Path
-
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "harness" in frame.filename]
-    return " < ".join(lines[:-7:-1])
+        return f"the machine is in the way: {error} ({raised_at(error)})", then, ExitCode.INFRA
+    return f"internal error: {type(error).__name__}: {error} ({raised_at(error)})", REPORT_IT, ExitCode.INTERNAL

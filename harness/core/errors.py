@@ -274,3 +274,13 @@ def choices(name: str, candidates: Iterable[str]) -> str:
     if near and len(names) > MOST_LISTED:
         return near
     return f"{near or '.'} Known: {', '.join(names)}."
+
+
+def raised_at(error: BaseException) -> str:
+    """Where ``error`` was raised, and on whose behalf: our own lines, the innermost first."""
+    import traceback  # late: only a failure needs it
+    from pathlib import Path
+
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames if "harness" in frame.filename]
+    return " < ".join(lines[:-7:-1])

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from harness.core.errors import SpoiledError, raised_at
+from harness.core.evidence import SourceFailure
 from harness.core.outcome import ASKED, USER_ASKED, Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.ports import WatchedJob
 from harness.core.verdict import Kind
@@ -149,7 +151,7 @@ class Runner:
     def look_after(self) -> bool:
         """Catch up with the trial: its end, its marks, its memory; True when there was progress."""
         self.exit = self.exit or self.handle.poll()
-        self.taps.poll(self.sampler.only_onlookers_ran)
+        self.taps.poll(self._only_onlookers_ran)
         self.ranks.read()
         progressed = self.beats.read()
         if self.exit is None:
@@ -157,8 +159,39 @@ class Runner:
             self.peak_rss_bytes = max(self.peak_rss_bytes, *peaks, 0)
         return progressed
 
+    def _only_onlookers_ran(self) -> bool:
+        try:
+            return self.sampler.only_onlookers_ran()
+        except Exception as error:  # noqa: BLE001 - as in carry_out
+            self.mistaken(error)
+            return False
+
     def carry_out(self, step: Step) -> None:
-        """Do one step, and ask the rules what it has shown."""
+        """Do one step, and ask the rules what it has shown; a mistake of ours on the way ends no trial."""
+        try:
+            self._carry_out(step)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not the trial's
+            self.mistaken(error)
+
+    def mistaken(self, error: Exception) -> None:
+        """Go on after a mistake of ours, which becomes evidence; the next round begins anew.
+
+        What this silence showed so far is not judged: a process may be missing in it.
+
+        Raises:
+            SpoiledError: what the trial has put into its folder would stop whoever reads it.
+            Exception: that very error, where the trial's folder is gone.
+        """
+        if isinstance(error, SpoiledError) or not self.trial_dir.is_dir():
+            raise error
+        said = f"{type(error).__name__}: {error} ({raised_at(error)})"
+        is_news = self.sampler.discard(SourceFailure(id="", source="look", reason=said))
+        self.verdict, self.verdict_at_s, self.acted_at_s = None, self.silence_s(), self.clock.now()
+        self.position = len(ROUND)
+        if is_news:
+            self.tell(note=f"a look failed, {said}; the trial goes on, what this silence showed so far is not judged")
+
+    def _carry_out(self, step: Step) -> None:
         if step.act is Act.SLEEP:
             self.clock.sleep(step.seconds)
             return

@@ -248,8 +248,7 @@ class Sampler:
         taken = len(self.stacks)
         for sample, failures in answers:
             for failure in failures:
-                numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
-                self._failures.setdefault((failure.source, failure.reason), numbered)
+                self._note_failure(failure)
             if sample is not None:
                 texts = sources(sample)
                 files = self._program(sample, texts)
@@ -340,6 +339,18 @@ class Sampler:
         self._patience_s *= 2.0 if self._is_tentative else 1.0
         self._is_tentative = False
         self._openings.clear()
+
+    def discard(self, failure: SourceFailure) -> bool:
+        """Forget what was seen of this silence, of which ``failure`` may have hidden a part; True when that is new."""
+        many = len(self._failures)
+        self._note_failure(failure)
+        self.looks, self.stacks, self._before = [], [], {}
+        self.disturbed()
+        return len(self._failures) > many
+
+    def _note_failure(self, failure: SourceFailure) -> None:
+        numbered = replace(failure, id=f"failure-{len(self._failures) + 1}")
+        self._failures.setdefault((failure.source, failure.reason), numbered)
 
     def all_looks(self) -> tuple[ProcessState, ...]:
         """Every look that was kept, in order."""

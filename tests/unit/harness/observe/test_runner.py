@@ -332,6 +332,58 @@ def test_a_lost_supervisor_is_not_called_an_exit_code(handle, run):
     assert "supervisor" in outcome.why
 
 
+class Broken(ScriptedSource):
+    """Raises what no source may raise, in its first dumps."""
+
+    def __init__(self, *, times):
+        super().__init__()
+        self.times = times
+
+    def sample(self, **asked):
+        self.times -= 1
+        if self.times >= 0:
+            raise OSError(5, "Input/output error")
+        return super().sample(**asked)
+
+
+def test_a_look_that_fails_ends_no_trial_and_the_next_round_begins_anew(handle, run):
+    falls_silent(handle)
+    notes = []
+    outcome, evidence = run(source=Broken(times=1), progress=lambda facts: notes.append(facts.get("note", "")))
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert len(evidence.stacks) == 3
+    assert [failure.source for failure in evidence.failures] == ["look"]
+    assert "Input/output error" in evidence.failures[0].reason
+    assert [note for note in notes if "a look failed" in note] != []
+
+
+def test_a_trial_into_which_no_look_succeeds_goes_on_to_its_own_end(handle, run):
+    falls_silent(handle)
+    handle.exit_at(25.0, code=0)
+    notes = []
+    outcome, evidence = run(source=Broken(times=1000), progress=lambda facts: notes.append(facts.get("note", "")))
+    assert (outcome.ending, outcome.exit) == (Ending.EXITED, Exit(code=0))
+    assert evidence.stacks == ()
+    assert len(evidence.failures) == 1
+    assert len([note for note in notes if "a look failed" in note]) == 1
+
+
+def test_what_was_seen_before_a_look_failed_is_not_judged(handle, view, run, monkeypatch):
+    falls_silent(handle)
+    look, looks = view.look, []
+
+    def fails_in_the_third(*args, **asked):
+        looks.append(asked["t_s"])
+        if len(looks) == 3:
+            raise ValueError("no such field")
+        return look(*args, **asked)
+
+    monkeypatch.setattr(view, "look", fails_in_the_third)
+    outcome, evidence = run()
+    assert outcome.stopped_by is StopReason.CERTAIN
+    assert min(state.t_s for state in evidence.processes) > looks[2], "what came before is not among the evidence"
+
+
 def test_a_process_that_vanishes_from_proc_is_no_hang(handle, view, run):
     falls_silent(handle)
     view.gone = True
