@@ -16,8 +16,8 @@ from harness.reading.frames import (
     native_leaf,
     plain,
     python_frames,
-    traceback_frames,
 )
+from harness.reading.printed import fatal_frames, raised_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,8 +40,6 @@ _ERROR = re.compile(r"(?:^|[\s:])(?:[\w.]*error|fatal)(?: \w+)?: (?P<what>.*\w.*
 _VARYING = re.compile(r"/\S+|[\w.+-]*\d[\w.,:+-]*")
 """What differs from trial to trial of one failure, or with the value along an axis: paths, and every word with a digit
 in it, as numbers, addresses, hosts and numbers of requests have."""
-
-_FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 
 
 def signature(kind: Kind, cause: str | None, names: Iterable[str]) -> str:
@@ -79,21 +77,9 @@ def traceback_names(text: str) -> tuple[str, ...]:
     return _names_of(raised_in(text))
 
 
-def raised_in(text: str) -> tuple[Frame, ...]:
-    """The frames of the last traceback in ``text``, innermost first."""
-    last = text.rpartition("Traceback (most recent call last):")[2]
-    return tuple(reversed(traceback_frames(last)))
-
-
 def fatal_names(text: str) -> tuple[str, ...]:
     """The functions of the first thread in a faulthandler dump within ``text``, innermost first."""
     return _names_of(fatal_frames(text))
-
-
-def fatal_frames(text: str) -> tuple[Frame, ...]:
-    """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
-    block = _FATAL.search(text)
-    return traceback_frames(block["frames"]) if block else ()
 
 
 def error_line(lines: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
-from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind, signature_names
+from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind
 from harness.reading.pace import TEN_TIMES, deciding_total_s, instead_of_time
 from harness.reading.ranks import no_limit_decides
 from harness.report.asked import instead_of_slow
@@ -378,9 +378,7 @@ def _look_at(findings: Findings, record: TrialRecord, place: str, *, evidence: s
     if place:
         what = "its stacks are" if hangs else "the traceback is"
         return NextStep(text=f"Look at {place}; {what} in Evidence, {evidence}.")
-    where = "the function that waits" if hangs else "the line where it ended"
-    if not hangs and not signature_names(verdict.signature):
-        where = "what it printed last: it ended without a traceback"
+    where = "the function that waits" if hangs else "what it printed last"
     return NextStep(text=f"Look at {where} (Evidence, {evidence}).")
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from harness.core.dotted import leaves
 from harness.core.errors import StoreError
 from harness.core.ports import Block
-from harness.core.verdict import FAILURES, signature_names
+from harness.core.verdict import FAILURES
 from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
-from harness.reading.launcher import before_launcher
+from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
 from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
@@ -22,8 +22,10 @@ from harness.report.watched import OVER, whereabouts
 from harness.report.words import at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.core.campaign import ForeignJob
-    from harness.core.evidence import Evidence
+    from harness.core.evidence import Evidence, Frame
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
     from harness.report.findings import Findings
@@ -258,27 +260,33 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     result = evidence.result_of(record.verdict.rank)
     if record.verdict.kind in FAILURES and result is not None and result.traceback:
         return last_line(result.traceback, trial=record.trial)
+    why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
     is_one = not evidence.ranks  # of several, a traceback in the output may be another rank's
-    if is_one and record.verdict.kind in ENDED_BY_ITSELF and signature_names(record.verdict.signature):
+    if is_one and record.verdict.kind in ENDED_BY_ITSELF:
         for log in evidence.logs:
-            text = "\n".join(before_launcher(log.text))
-            if log.id in record.verdict.cites and traceback_frames(text):
-                return last_line(text, trial=record.trial)
+            lines = before_launcher(log.text) if log.id in record.verdict.cites else []
+            frames = fatal_frames("\n".join(lines)) or raised_in(ending_traceback(lines))
+            if frames:
+                return _innermost(frames, trial=record.trial)
+            if before := raised_in("\n".join(lines)):
+                printed = _innermost(before, trial=record.trial)
+                why = f"more was printed below its last traceback, of {printed.text}"
     decides = deciding_stack(evidence, record.verdict)
     frame = own_frame(decides[1]) or telling_frame(decides[1]) if decides else None
     if frame is not None:
         return PlaceToLook.at(frame.function, frame.file, frame.line, trial=record.trial)
     phase = record.verdict.phase
-    why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
     return PlaceToLook(text=f"{why}; it was in {phase}" if phase else why)
 
 
 def last_line(traceback: str, *, trial: Trial | None = None) -> PlaceToLook:
     """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
     frames = traceback_frames(traceback)
-    if not frames:
-        return PlaceToLook(text="no line in its traceback")
-    frame = next(filter(is_own, reversed(frames)), frames[-1])
+    return _innermost(frames[::-1], trial=trial) if frames else PlaceToLook(text="no line in its traceback")
+
+
+def _innermost(frames: Sequence[Frame], *, trial: Trial | None) -> PlaceToLook:
+    frame = next(filter(is_own, frames), frames[0])
     return PlaceToLook.at(frame.function, frame.file, frame.line, trial=trial)
 
 

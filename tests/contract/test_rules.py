@@ -2276,6 +2276,29 @@ def test_a_program_that_ends_with_a_status_is_known_by_what_it_says_of_its_end(c
     assert ("its command line was refused" in verdict.because) == (cause == "usage-error")
 
 
+CAUGHT = 'Traceback (most recent call last):\n  File "/r/cache.py", line 3, in load\nFileNotFoundError: no cache\n'
+
+
+@pytest.mark.parametrize(
+    ("below", "signature", "says"),
+    [
+        ("", "CRASH exit-1: cache.load", "stderr ends: FileNotFoundError: no cache"),
+        (
+            "step 4\ndiverged\n",
+            "CRASH exit-1: cache.load",
+            "ends: diverged (it stands below a traceback of load (r/cache.py:3)",
+        ),
+        ("step 4\nerror: no data\n", 'CRASH exit-1: "no data"', "which may be of something else"),
+    ],
+)
+def test_a_traceback_that_a_program_went_on_after_is_not_called_its_end(below, signature, says):
+    verdict = classify(exited(1, logs=log(CAUGHT + below)))
+
+    assert verdict.signature == signature
+    assert says in verdict.because
+    assert ("which may be of something else" in verdict.because) == bool(below)
+
+
 NO_PYTHON = SourceFailure(id="failure-1", source="py-spy", reason="exit 1", no_python=True)
 
 

@@ -14,11 +14,9 @@ from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
 from harness.classify.signature import (
     error_line,
-    fatal_frames,
     fatal_names,
     line_names,
     own_path,
-    raised_in,
     traceback_names,
 )
 from harness.classify.views import (
@@ -26,7 +24,8 @@ from harness.classify.views import (
 )
 from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import REFUSED, Confidence, Kind
-from harness.reading.launcher import before_launcher
+from harness.reading.frames import is_own, spell
+from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,11 +141,14 @@ def _of_a_shell(code: int) -> str:
 
 def _error_status(case: Case, code: int) -> Verdict:
     log = log_with(case, traceback_names) or next((log for log in case.evidence.logs if log.stream == "stderr"), None)
-    own = _own_lines(case, before_launcher(log.text)) if log else []
-    text = "\n".join(_RANK.sub("", line) for line in own)
-    names = traceback_names(text)
-    line = "" if names else error_line(own)
+    own = [_RANK.sub("", line) for line in _own_lines(case, before_launcher(log.text))] if log else []
+    text = ending_traceback(own)
+    line = "" if text else error_line(own)
+    names = line_names(line) or traceback_names(text or "\n".join(own))
     cause, because = _refusal(case, code, own, line) or _status(case, code, own, log)
+    if not text and (before := raised_in("\n".join(own))):
+        own_frame = next(filter(is_own, before), before[0])
+        because += f" (it stands below a traceback of {spell(own_frame)}, which may be of something else)"
     return conclude(
         case,
         Kind.CRASH,
@@ -154,7 +156,7 @@ def _error_status(case: Case, code: int) -> Verdict:
         because=because,
         cites=("exit", "progress", *((log.id,) if log and own else ())),
         confidence=Confidence.PROOF,
-        names=names or line_names(line),
+        names=names,
         path=own_path(raised_in(text)),
     )
 

@@ -6,7 +6,6 @@ import pytest
 
 from harness.classify.messages import accused_ranks, cause_of, headline, is_consequence
 from harness.core.evidence import WorkerResult
-from harness.reading.launcher import before_launcher
 
 READY_TWICE = (
     "Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) Use of a "
@@ -69,18 +68,3 @@ def test_the_sentence_that_names_the_parameter_comes_first():
     )
     assert headline("one\ntwo") == "one"
     assert headline(None) == ""
-
-
-@pytest.mark.parametrize(
-    "report",
-    [
-        "E1127 08:33:48.872000 12755 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 7) local",
-        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 7) local_rank: 1 (pid: 12840) of binary",
-    ],
-)
-def test_what_the_launcher_prints_is_not_the_programs_own(report):
-    warning = "W1127 08:33:48.838000 12755 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 12839"
-    closing = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + 60 * "=" + "\ntrain.py FAILED"
-    text = f"shard 3 is missing\n{warning}\nbye\n{report}\nTraceback (most recent call last):\n{closing}\n"
-
-    assert before_launcher(text) == ["shard 3 is missing", "bye"]

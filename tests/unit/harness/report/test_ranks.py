@@ -98,6 +98,13 @@ def test_a_stack_from_before_it_ended_by_itself_is_no_line_to_look_at(parts):
     of_child = dataclasses.replace(verdict, cites=("exit", "log-1"), signature="CRASH exit-1: load.load")
     assert place_in(dataclasses.replace(record, verdict=of_child), evidence).brief == "load (load.py:7)"
 
+    went_on = dataclasses.replace(printed, text=f"{CHILD.rstrip()}\nstep 4\nthe loss diverged\n")
+    place = place_in(dataclasses.replace(record, verdict=of_child), dataclasses.replace(evidence, logs=(went_on,)))
+    assert (place.is_line, place.text.partition(";")[0]) == (
+        False,
+        "more was printed below its last traceback, of load (/home/me/load.py:7)",
+    )
+
 
 CHILD = """Traceback (most recent call last):
   File "/home/me/load.py", line 7, in load

@@ -1,0 +1,74 @@
+"""What a program printed of its end: which lines are its own, and whether a traceback is its last word."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "E1127 08:33:48.872000 12755 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 7) local",
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 7) local_rank: 1 (pid: 12840) of binary",
+    ],
+)
+def test_what_the_launcher_prints_is_not_the_programs_own(report):
+    warning = "W1127 08:33:48.838000 12755 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 12839"
+    closing = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + 60 * "=" + "\ntrain.py FAILED"
+    text = f"shard 3 is missing\n{warning}\nbye\n{report}\nTraceback (most recent call last):\n{closing}\n"
+
+    assert before_launcher(text) == ["shard 3 is missing", "bye"]
+
+
+RAISED = """Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    main()
+  File "train.py", line 3, in load
+    return open(path)
+           ^^^^^^^^^^
+FileNotFoundError: no such file: cache"""
+
+CHAINED = f"{RAISED}\n\nDuring handling of the above exception, another exception occurred:\n\n{RAISED}"
+
+SYNTAX = """  File "train.py", line 3
+    def f(:
+          ^
+SyntaxError: invalid syntax"""
+
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "train.py", line 9, in <module>
+  |     raise ExceptionGroup("two", [one, other])
+  | ExceptionGroup: two (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | ValueError: one
+    +------------------------------------"""
+
+RANKED = "\n".join(f"[rank0]: {line}" for line in RAISED.splitlines())
+
+
+@pytest.mark.parametrize("text", [RAISED, CHAINED, SYNTAX, GROUP, RANKED, f"step 1\n{RAISED}", f"{RAISED}\n\n  \n"])
+def test_a_traceback_that_nothing_is_printed_below_ends_the_output(text):
+    assert ending_traceback(text.splitlines()) != ""
+
+
+@pytest.mark.parametrize("below", ["validation failed: loss is 0.3", "step 1\nstep 2", "[rank0]: step 3"])
+@pytest.mark.parametrize("text", [RAISED, CHAINED, SYNTAX, GROUP, RANKED])
+def test_a_program_that_printed_more_below_a_traceback_need_not_have_ended_by_it(text, below):
+    assert ending_traceback(f"{text}\n{below}\n".splitlines()) == ""
+
+
+def test_output_without_a_traceback_ends_with_none():
+    assert ending_traceback(["step 1", "error: no data"]) == ending_traceback([]) == ""
+
+
+def test_the_innermost_frame_of_the_last_traceback_comes_first():
+    other = RAISED.replace("load", "save")
+    assert [frame.function for frame in raised_in(f"{RAISED}\nstep 1\n{other}")] == ["save", "<module>"]
+
+
+def test_the_first_thread_of_a_fatal_error_is_the_one_that_ended_it():
+    frames = '  File "a.py", line 4 in f\n  File "a.py", line 9 in <module>\n'
+    text = f"Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n{frames}"
+    assert [frame.function for frame in fatal_frames(text)] == ["f", "<module>"]
