@@ -2226,6 +2226,20 @@ def test_a_forward_pass_that_alone_takes_longer_refutes_the_prediction():
 
 
 @pytest.mark.parametrize(
+    ("exception", "message", "kind"),
+    [
+        ("torch.OutOfMemoryError", "x", Kind.INFRA),
+        ("RuntimeError", "CUDA error: out of memory", Kind.INFRA),
+        ("MemoryError", "cannot allocate 4 TiB", Kind.OOM),
+        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:116] . DefaultCPUAllocator: can't allocate memory", Kind.OOM),
+    ],
+)
+def test_whoever_shares_a_gpu_has_no_part_in_the_machines_own_memory_running_out(exception, message, kind):
+    raised = result(exception=exception, message=message)
+    assert classify(exited(1, result=raised, gpus=gpus(foreign_mib=73000))).kind is kind
+
+
+@pytest.mark.parametrize(
     ("code", "words"),
     [
         (

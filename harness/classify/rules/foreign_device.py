@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude
-from harness.classify.rules.oom import oom
+from harness.classify.rules.oom import gpu_oom
 from harness.classify.rules.slow import slow
 from harness.classify.signs import gpus_of
 from harness.classify.views import cited
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def foreign_device(case: Case) -> Verdict | None:
-    """Only where it can be the reason: memory and speed are shared, a deadlock or an exception is the program's own."""
+    """Only where it can be the reason: a GPU's memory and speed are shared, a deadlock or an exception is its own."""
     shared = [gpu for gpu in gpus_of(case, silent=False) if gpu.foreign]
-    own = (oom(case) or slow(case)) if shared else None
+    own = (gpu_oom(case) or slow(case)) if shared else None
     if own is None:
         return None
     holders: list[str] = []

@@ -25,6 +25,8 @@ EXCEPTIONS = frozenset({"MemoryError", "OutOfMemoryError"})
 MESSAGE = re.compile(r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc", re.IGNORECASE)
 """What torch's CPU and CUDA allocators, the C library and C++ say."""
 
+_ON_A_GPU = re.compile(r"CUDA|HIP|GPU|NCCL")
+"""What such a message names where the memory was a GPU's; torch's own exception is of no other."""
 
 MARKS = 5
 """Steps that it takes to speak of growth; the first one, which builds caches and optimizer state, not counted."""
@@ -50,6 +52,13 @@ def oom(case: Case) -> Verdict | None:
         log = log_with(case, MESSAGE.search)
         return _aborted(case, log) if log is not None else None
     return None
+
+
+def gpu_oom(case: Case) -> Verdict | None:
+    """The OOM verdict where it was a GPU's memory that ran out: what other processes hold there has a part in it."""
+    verdict, result = oom(case), case.evidence.result
+    is_torchs = result is not None and result.bare == "OutOfMemoryError"
+    return verdict if verdict is not None and (is_torchs or _ON_A_GPU.search(verdict.because)) else None
 
 
 def memory_leak(case: Case) -> Verdict | None:
