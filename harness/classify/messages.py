@@ -48,6 +48,9 @@ RANK_LOST = "RankLost"
 _TELLING = re.compile(r"Parameter (?:at index|indices which did not receive).*?(?= This means|\n|$)")
 """The sentence that names the parameter, which torch puts last."""
 
+_QUOTED = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z", re.MULTILINE | re.DOTALL)
+"""The error below the frames of a traceback, which all stand to the right of it."""
+
 _ACCUSED = re.compile(r"[Rr]anks? ([\d, ]+) (?:does not answer|failed to pass)")
 
 
@@ -57,6 +60,19 @@ def cause_of(text: str) -> str | None:
         if re.search(pattern, text, re.DOTALL):
             return cause
     return None
+
+
+def carried(result: WorkerResult) -> tuple[str, str]:
+    """The exception's bare name and message: those of the one whose traceback it quotes (a loader's, a spawned rank's).
+
+    Whoever raises it again says no more than where it came from.
+    """
+    message = result.message or ""
+    _, heading, quoted = message.rpartition("Traceback (most recent call last):")
+    error = _QUOTED.search(quoted.rstrip()) if heading else None
+    if error is None:
+        return result.bare or "an exception", message
+    return error["name"].rpartition(".")[2], error["message"] or ""
 
 
 def is_consequence(result: WorkerResult) -> bool:

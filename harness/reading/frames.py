@@ -40,7 +40,7 @@ SHIM_FILE = "/nsa_harness_shim.py"
 """The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
 
 _TRACEBACK_LINE = re.compile(
-    r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$', re.MULTILINE
+    r'^[\s|]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$', re.MULTILINE
 )
 _BEHIND_THE_NAME = re.compile(r"\(.*$|\[clone.*$|@.*$|\.(isra|part|cold|constprop|lto_priv)\b.*$")
 

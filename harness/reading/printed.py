@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _RANK = re.compile(r"^\[rank\d+\]: ?")
 _FRAME = re.compile(r'\s*(?:\| *)*File "')
+_HEADING = "Traceback (most recent call last):"
+_REMOTE = re.compile(r'RemoteTraceback: \n"""\n(?P<quoted>.*?)\n"""', re.DOTALL)
+"""How multiprocessing and concurrent.futures quote the traceback of a worker, above the one of whoever asked it."""
+
 _WORD = re.compile(r"\w")
 _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 
@@ -53,9 +57,14 @@ def ending_traceback(lines: Sequence[str]) -> str:
 
 
 def raised_in(text: str) -> tuple[Frame, ...]:
-    """The frames of the last traceback in ``text``, innermost first."""
-    last = text.rpartition("Traceback (most recent call last):")[2]
-    return tuple(reversed(traceback_frames(last)))
+    """The frames of the last traceback in ``text``, innermost first.
+
+    Where an exception came from another process of a pool, that one's come before those of whoever waited for it.
+    """
+    *_, last = text.split(_HEADING)
+    frames = traceback_frames(last)[::-1]
+    remote = _REMOTE.search(text)
+    return traceback_frames(remote["quoted"])[::-1] + frames if remote else frames
 
 
 def fatal_frames(text: str) -> tuple[Frame, ...]:

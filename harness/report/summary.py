@@ -11,7 +11,7 @@ from harness.core.dotted import leaves
 from harness.core.errors import StoreError
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES
-from harness.reading.frames import is_own, own_frame, telling_frame, traceback_frames
+from harness.reading.frames import is_own, own_frame, telling_frame
 from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
 from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
@@ -281,8 +281,8 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
 
 def last_line(traceback: str, *, trial: Trial | None = None) -> PlaceToLook:
     """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
-    frames = traceback_frames(traceback)
-    return _innermost(frames[::-1], trial=trial) if frames else PlaceToLook(text="no line in its traceback")
+    frames = raised_in(traceback)
+    return _innermost(frames, trial=trial) if frames else PlaceToLook(text="no line in its traceback")
 
 
 def _innermost(frames: Sequence[Frame], *, trial: Trial | None) -> PlaceToLook:

@@ -235,7 +235,8 @@ class Speaker:
         self.be_watchable()
         self.tell_of_handlers()
         # The first thing that ends: before threads are joined, where a program can hang for good.
-        getattr(threading, "_register_atexit", atexit.register)(self.leaving)
+        with suppress(RuntimeError):  # it is already at its end, and only its exception is left to tell
+            getattr(threading, "_register_atexit", atexit.register)(self.leaving)
 
     def tell_of_rank(self, event: str, facts: str) -> None:
         """Write a line of the file that says which process has which rank."""
@@ -829,6 +830,8 @@ class Waiting:
 
 def tell_exceptions(speaker: Speaker) -> None:
     """Keep the exception that ends the program, beside what the program does with it."""
+    import atexit
+
     before = sys.excepthook
 
     def excepthook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
@@ -841,6 +844,26 @@ def tell_exceptions(speaker: Speaker) -> None:
         before(kind, error, trace)
 
     sys.excepthook = excepthook
+    atexit.register(tell_of_the_last, speaker)
+
+
+def tell_of_the_last(speaker: Speaker) -> None:
+    """Keep the exception that ended the program where a hook of its own was put in the place of ours (rich, typer).
+
+    Python remembers it for debuggers. So do test runners and shells of one that they have shown, and go on: those were
+    not raised through the program's main module.
+    """
+    error, trace = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
+    if speaker.raised or trace is None or not isinstance(error, Exception):
+        return
+    frame = trace.tb_frame
+    outermost = frame.f_globals.get("__name__"), frame.f_code.co_name
+    if outermost not in (("__main__", "<module>"), ("runpy", "_run_module_as_main")):
+        return
+    try:
+        keep_exception(speaker, type(error), error, trace)
+    except OSError:  # a full disk: standard error still has it
+        speaker.raised = True
 
 
 def is_shown_by_the_program() -> bool:
@@ -866,13 +889,18 @@ def keep_exception(
     if speaker.fd < 0 and (is_launcher(speaker.folder) or not speaker.open()):
         return
     speaker.raised = True
+    first, text = first_of(error), "".join(traceback.format_exception(kind, error, trace))
+    if first is not error:
+        text += "\nThe first of them:\n\n" + "".join(
+            traceback.format_exception(type(first), first, first.__traceback__)
+        )
     result = {
         "status": "raised",
         "steps_done": speaker.steps,
         "phase": speaker.phase,
-        "exception": name_of(kind),
-        "message": str(error),
-        "traceback": without_us("".join(traceback.format_exception(kind, error, trace))),
+        "exception": name_of(type(first)),
+        "message": str(first),
+        "traceback": without_us(text),
         "begun_by_python": speaker.is_below,
         "program": program_number(),
     }
@@ -881,6 +909,13 @@ def keep_exception(
     with open(fresh, "w", encoding="utf-8") as file:
         json.dump(result, file)
     os.replace(fresh, path)
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What was raised: of a group, which says nothing but how many there are, the first in it."""
+    while "ExceptionGroup" in type(error).__name__ and getattr(error, "exceptions", ()):
+        error = error.exceptions[0]  # type: ignore[attr-defined]
+    return error
 
 
 def program_number() -> int:

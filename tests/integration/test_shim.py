@@ -403,6 +403,43 @@ def test_an_exception_that_the_program_shows_itself_does_not_end_it(program, end
     assert (place / "trial" / "result_rank0.json").exists() is ends
 
 
+THEIRS = "import sys\nsys.excepthook = lambda *error: sys.stderr.write('mine')\n"
+GOES_ON = f"{THEIRS}import code\ncode.InteractiveInterpreter({{}}).runsource('1 / 0')\n"
+GROUP = """
+import asyncio
+async def shard(number):
+    if number == 2:
+        raise LookupError("shard 2 is empty")
+async def main():
+    async with asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(shard(number))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("train", ["", f"{TRAIN}train(1)\n"], ids=["silent", "training"])
+def test_an_exception_that_a_hook_of_the_programs_own_shows_is_kept_too(train, place):
+    done = run(place, f"{train}{THEIRS}def load():\n    1 / 0\nload()\n")
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
+    assert (done.returncode, done.stderr, said["exception"]) == (1, "mine", "ZeroDivisionError")
+    assert "in load" in said["traceback"]
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_a_shell_within_the_program_has_shown_did_not_end_it(code, place):
+    done = run(place, f"{TRAIN}train(1)\n{GOES_ON}sys.exit({code})\n")
+    assert done.returncode == code
+    assert not (place / "trial" / "result_rank0.json").exists()
+
+
+def test_of_a_group_the_first_exception_in_it_is_told(place):
+    run(place, GROUP)
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
+    assert (said["exception"], said["message"]) == ("LookupError", "shard 2 is empty")
+    assert "in shard" in said["traceback"].rpartition("The first of them:")[2]
+
+
 DAEMON = """
 import os
 train(2)

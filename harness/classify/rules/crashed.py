@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, first_verdict, log_with, place
-from harness.classify.messages import cause_of, headline
+from harness.classify.messages import carried, cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
@@ -95,7 +95,7 @@ def ranks_crashed(case: Case) -> Verdict | None:
 
 
 def _raised(case: Case, result: WorkerResult) -> Verdict:
-    bare = result.bare or "an exception"
+    bare, message = carried(result)
     cause = cause_of(result.message or "") or bare
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
@@ -103,7 +103,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
         case,
         Kind.CRASH,
         cause=cause,
-        because=f"raised {bare}{where}, {place(case)}: {headline(result.message)}",
+        because=f"raised {bare}{where}, {place(case)}: {headline(message)}",
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.classify.messages import accused_ranks, cause_of, headline, is_consequence
+from harness.classify.messages import accused_ranks, carried, cause_of, headline, is_consequence
 from harness.core.evidence import WorkerResult
 
 READY_TWICE = (
@@ -68,3 +68,22 @@ def test_the_sentence_that_names_the_parameter_comes_first():
     )
     assert headline("one\ntwo") == "one"
     assert headline(None) == ""
+
+
+QUOTED = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\n'
+
+
+@pytest.mark.parametrize(
+    ("exception", "message", "carries"),
+    [
+        ("ValueError", "bad\nsample", ("ValueError", "bad\nsample")),
+        ("x.Spawned", f"-- Process 1 failed:\n{QUOTED}a.NoData: rank 1\nhas none\n", ("NoData", "rank 1\nhas none")),
+        ("KeyError", f"Caught KeyError in worker 1.\nOriginal {QUOTED}KeyError: 'a'\n", ("KeyError", "'a'")),
+        ("x.Spawned", f"failed:\n{QUOTED}KeyboardInterrupt\n", ("KeyboardInterrupt", "")),
+        ("x.Spawned", f"failed:\n{QUOTED}", ("Spawned", f"failed:\n{QUOTED}")),
+        (None, None, ("an exception", "")),
+    ],
+)
+def test_an_exception_that_quotes_anothers_traceback_is_that_one(exception, message, carries):
+    raised = WorkerResult(id="result", status="raised", steps_done=1, exception=exception, message=message)
+    assert carried(raised) == carries

@@ -72,3 +72,14 @@ def test_the_first_thread_of_a_fatal_error_is_the_one_that_ended_it():
     frames = '  File "a.py", line 4 in f\n  File "a.py", line 9 in <module>\n'
     text = f"Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n{frames}"
     assert [frame.function for frame in fatal_frames(text)] == ["f", "<module>"]
+
+
+@pytest.mark.parametrize("module", ["multiprocessing.pool.", "concurrent.futures.process._"])
+def test_a_pools_worker_is_where_its_exception_was_raised(module):
+    asker = RAISED.replace("in load", "in get").replace("train.py", "/usr/lib/python3.11/multiprocessing/pool.py")
+    text = f'{module}RemoteTraceback: \n"""\n{RAISED}\n"""\n\nThe above exception was the direct cause:\n\n{asker}'
+    assert [frame.function for frame in raised_in(text)] == ["load", "<module>", "get", "<module>"]
+
+
+def test_the_frames_of_a_group_stand_behind_a_rule():
+    assert [frame.line for frame in raised_in(GROUP)] == [9]
