@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
 from harness.classify.facts import ids_of
-from harness.classify.signs import ended_by_exception, stopped_just_before
+from harness.classify.signs import ended_by_exception, replaced_worker, stopped_just_before
 from harness.core.node import PIDS
 from harness.core.verdict import Confidence, Kind
 from harness.registry import Registry
@@ -97,8 +97,11 @@ def classify(case: Case) -> Verdict:
     also = tuple(other for other in later if other not in ALWAYS)
     because = f"{first.because}{_whereabouts(case, first.rank)}"
     cites = first.cites
-    if first.kind in (Kind.HANG, Kind.UNRESOLVED) and (died := ended_by_exception(case)):
-        because, cites = f"{because}; {died}", (*cites, *ids_of(case.evidence.logs))
+    if first.kind in (Kind.HANG, Kind.UNRESOLVED):
+        if died := ended_by_exception(case):
+            because, cites = f"{because}; {died}", (*cites, *ids_of(case.evidence.logs))
+        if replaced := replaced_worker(case):
+            because = f"{because}; {replaced}"
     first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
     return _doubted(case, replace(first, alternatives=competing(case, first)))
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import EvidenceId
     from harness.core.verdict import Case
+    from harness.reading.standing import Standing
     from harness.reading.stillness import Motion
 
 _LONGEST_ERROR = 160
@@ -38,6 +39,12 @@ _PRINTED = re.compile(rf"^()(){_TRACEBACK}", re.MULTILINE)
 
 JUST_S = 3.0
 """So long after a stop a failure may come of it: two seconds, and one for what taking the stacks lasts beside it."""
+
+LATE_S = 0.5
+"""The workers of a pool are started one after the other at once; one that began so much later came for another."""
+
+_ASKERS = ("get", "next", "wait")
+"""The functions in which whoever asked a pool waits for its answer."""
 
 OF_ITS_TEXT = frozenset({"ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError"})
 """Exceptions that come of what the program says, whatever its calls return."""
@@ -306,6 +313,36 @@ def ended_by_exception(case: Case) -> str:
             who = thread or (f"process {process}" if process else "its main thread, which is at its exit,")
             return f"before that {who} had ended by an exception{where}: {short}"
     return ""
+
+
+def replaced_worker(case: Case) -> str:
+    """A worker of a pool of multiprocessing began after the others, while the main thread waits for an answer of it.
+
+    A pool starts another worker where one has ended. The task of one that was killed is answered by nobody, and no
+    process knows.
+    """
+    stand = job_of_case(case).stand
+    for one in stand.values():
+        if not _runs_in_a_pool(one, *_ASKERS):
+            continue
+        workers = [other for other in stand.values() if other.parent == one.pid and _runs_in_a_pool(other, "worker")]
+        begun_s = {other.pid: other.looks[-1].t_s - other.looks[-1].age_s for other in workers}
+        late = [pid for pid, began_s in begun_s.items() if began_s - min(begun_s.values()) > LATE_S]
+        if late:
+            pids = ", ".join(map(in_words, late))
+            who = f"process {pids} of its pool" if len(late) == 1 else f"processes {pids} of its pool"
+            after_s = min(begun_s[pid] for pid in late) - min(begun_s.values())
+            return (
+                f"{who} began {after_s:.1f} s after the others: a pool starts another worker where one has ended, and "
+                "nobody answers the task of one that was killed"
+            )
+    return ""
+
+
+def _runs_in_a_pool(one: Standing, *functions: str) -> bool:
+    """Whether its deciding thread is in one of these functions of multiprocessing's pool."""
+    frames = python_frames(one.thread) if one.thread is not None else ()
+    return any(frame.file.endswith("multiprocessing/pool.py") and bare(frame) in functions for frame in frames)
 
 
 def _is_at_its_exit(case: Case) -> bool:

@@ -243,9 +243,9 @@ class ProcessState(_Remembers):
 
     ``read_bytes`` and ``written_bytes`` went through read and write calls, caches and pipes included; ``children``
     counts the trial's other live processes that work for it. ``dead_children`` are its own that did not end well and
-    that it has not waited for. ``handles`` are the signals for which it has handlers, of those that may let it go on,
-    and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a limit. ``sends_signals``
-    says that its program, unless it is Python, may send other processes one.
+    that it has not waited for; it began ``age_s`` before. ``handles`` are the signals for which it has handlers, of
+    those that may let it go on, and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a
+    limit. ``sends_signals`` says that its program, unless it is Python, may send other processes one.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
     did by itself (``harness.reading.stillness``); None for the first of a window.
     """
@@ -266,6 +266,7 @@ class ProcessState(_Remembers):
     handles: tuple[str, ...] = ()
     sends_signals: bool = False
     dead_children: int = 0
+    age_s: float = 0.0
     undisturbed_since: EvidenceId | None = None
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,7 @@ class Proc(Files):
             handles=(*(listed_as(n) for n in _TELLING if n in handled), *self._timers(pid, sets_alarms=sets_alarms)),
             sends_signals=sends_signals,
             dead_children=self._dead_children(pid),
+            age_s=time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[19]) / _TICKS_PER_S,
             undisturbed_since=since,
         )
 

@@ -1107,6 +1107,31 @@ def test_a_process_without_a_line_of_the_program_that_waits_for_the_one_in_turn_
     )
 
 
+@pytest.mark.parametrize(
+    ("later_s", "asks", "says"),
+    [(9.5, "get", True), (9.5, "next", True), (0.1, "get", False), (9.5, "close", False)],
+    ids=["a call", "an iterator", "begun with the others", "it waits for none"],
+)
+def test_a_worker_that_a_pool_has_begun_in_the_place_of_another_is_named(later_s, asks, says):
+    pool = "/usr/lib/python3.11/multiprocessing/pool.py"
+    pipe = {"wchan": "anon_pipe_read", "call": "pipe-read", "outside": False}
+    begun = [looks(**pipe, holders=(WORKER,)), looks(**pipe, holders=(PID,), pid=WORKER, parent=PID)]
+    begun += [looks(**pipe, holders=(PID,), pid=WORKER + 1, parent=PID)]
+    ages_s = (40.0, 30.0, 30.0 - later_s)
+    processes = [
+        replace(look, age_s=age_s + look.t_s) for age_s, own in zip(ages_s, begun, strict=True) for look in own
+    ]
+    works = (
+        python("recv_bytes", "/usr/lib/python3.11/multiprocessing/connection.py", 216),
+        python("worker", pool, 114),
+    )
+    main = (python(asks, pool, 768), python("main", "/home/me/train.py", 9))
+    taken = [*stacks([main] * 3), *stacks([works] * 3, pid=WORKER), *stacks([works] * 3, pid=WORKER + 1)]
+    verdict = classify(silent(times=BEYOND, processes=tuple(processes), stacks=tuple(taken)))
+    assert verdict.kind is Kind.HANG
+    assert ("process 121 of its pool began 9.5 s after the others" in verdict.because) is says
+
+
 def test_a_child_that_is_no_python_program_has_no_stacks_and_is_told_by_the_kernel():
     seen = in_a_child({"wchan": "anon_pipe_read", "holders": (WORKER,), "outside": False}, BEYOND)
     bare = tuple(sample for sample in seen.evidence.stacks if sample.pid == PID)
