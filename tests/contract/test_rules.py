@@ -2250,6 +2250,13 @@ def test_a_forward_pass_that_alone_takes_longer_refutes_the_prediction():
     ) in host_bound(prediction=other, forward_s=74.0)
 
 
+def test_a_process_that_raised_is_no_proof_of_a_failure_where_the_whole_ended_well():
+    went_on, failed = (classify(exited(code, result=result(exception="ValueError", message="x"))) for code in (0, 1))
+    assert (told(went_on), told(failed)) == ("CRASH ValueError medium", "CRASH ValueError proof")
+    assert "exit status 0 all the same" in went_on.because
+    assert "exit status 0" not in failed.because
+
+
 @pytest.mark.parametrize(
     ("exception", "message", "kind"),
     [

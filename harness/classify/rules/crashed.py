@@ -40,6 +40,9 @@ _RANK = re.compile(r"^\[rank\d+\]: ?")
 NOBODY_KNOWN = "; nothing says who sent it: the program, a scheduler, or the kernel for want of memory"
 """What is added to a SIGKILL that is not ours."""
 
+WENT_ON = "; the whole ended with exit status 0 all the same: whoever began that process went on, perhaps on purpose"
+"""What is added where a shell goes on after a program that failed: unasked, or behind ``||`` or ``if``."""
+
 OF_A_SIGNAL = 128
 """What shells, and programs that follow them, add to the number of the signal that ended a command."""
 
@@ -99,13 +102,14 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
     cause = cause_of(result.message or "") or bare
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
+    goes_on = case.outcome.exit is not None and case.outcome.exit.code == 0
     return conclude(
         case,
         Kind.CRASH,
         cause=cause,
-        because=f"raised {bare}{where}, {place(case)}: {headline(message)}",
+        because=f"raised {bare}{where}, {place(case)}: {headline(message)}{WENT_ON if goes_on else ''}",
         cites=(result.id, "exit"),
-        confidence=Confidence.PROOF,
+        confidence=Confidence.MEDIUM if goes_on else Confidence.PROOF,
         phase=result.phase,
         names=names,
         path=own_path(raised_in(result.traceback or "")),
