@@ -809,6 +809,17 @@ def test_a_timeout_names_the_rank_that_did_not_come_and_not_the_one_that_says_so
     assert "rank 0 gave up waiting" in verdict.because
 
 
+@pytest.mark.parametrize(("frames", "seen_last"), [(LOCK, True), ((), False)], ids=["sampled", "never seen"])
+def test_of_a_rank_that_its_launcher_ended_it_is_told_where_it_was_and_not_that_it_had_ended(frames, seen_last):
+    """It slept while the others gave up; torchrun ended it for that, and says nothing of it."""
+    verdict = classify(ended(Seen((1, "reduce"), result=cut_off(0)), Seen((1, "data"), frames=frames)))
+    assert verdict.because.startswith(
+        "rank 1 is missing (nothing says how it ended): its last mark is in data of step 1"
+    )
+    assert ("and it was seen last in log_gradient (src/hooks.py:9)" in verdict.because) is seen_last
+    assert "had ended" not in verdict.because
+
+
 def test_a_rank_that_sleeps_in_backward_beside_gloo_waits_for_the_others_though_no_native_frames_say_so():
     """As in every program with workers of a DataLoader: who handles SIGCHLD is not stopped for native frames."""
     python_only = Seen(until=(2, "backward"), frames=BACKWARD, native=False)

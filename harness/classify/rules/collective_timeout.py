@@ -18,6 +18,7 @@ from harness.classify.views import (
     with_ranks,
 )
 from harness.core.verdict import Confidence, Kind
+from harness.reading.frames import deciding_thread, spell, telling_frame
 from harness.reading.meeting import COLLECTIVES
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ def _missing(views: Sequence[RankView], followers: Sequence[RankView]) -> tuple[
     if suspects and len(suspects) < len(views):
         return suspects, "the others called the roll"
     if vanished := [view for view in views if view.vanished]:
-        who = "it" if len(vanished) == 1 else "they"
-        return vanished, f"{who} had ended, and nothing says how"
+        return vanished, f"nothing says how {'it' if len(vanished) == 1 else 'they'} ended"
     if silent:
         return silent, "it has not said anything" if len(silent) == 1 else "they have not said anything"
     least = min(view.marks for view in views)
@@ -94,7 +94,17 @@ def _where(view: RankView) -> str:
     hang = stalled(alone)
     if hang is not None:
         return f"{hang.cause}, {hang.because}"
-    return f"its last mark is {place(view.case)}"
+    return f"its last mark is {place(view.case)}{_last_place(view)}"
+
+
+def _last_place(view: RankView) -> str:
+    """Where its last stack sample showed it, and how long before the end; empty without one."""
+    for sample in reversed(view.case.evidence.stacks):
+        thread = deciding_thread(sample) if sample.pid == view.facts.pid else None
+        if thread is not None:
+            before_s = view.case.outcome.duration_s - sample.t_s
+            return f", and it was seen last in {spell(telling_frame(thread))}, {before_s:.1f} s before the end"
+    return ""
 
 
 def _call(view: RankView) -> str:
