@@ -1,0 +1,547 @@
+"""Programs that fail as people's do: does the verdict name the line at fault, and the exception that was raised there?
+
+    python bench/crashes.py                 those without a GPU, two minutes
+    python bench/crashes.py --gpu           those that need one, two minutes
+    python bench/crashes.py --only pool --only rich
+
+None of them imports this project. The line at fault carries the comment ``# here``; a program without one has no such
+line, and must not be given any. ``says`` are words that the verdict must hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TORCHRUN = ("{python}", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+MARK = "# here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """A program that fails, how it is started, and what its verdict must hold."""
+
+    source: str
+    kind: str = "CRASH"
+    cause: str
+    says: str = ""
+    start: tuple[str, ...] = ("{python}", "train.py")
+    files: dict[str, str] = field(default_factory=dict)
+    gpu: bool = False
+    torch: bool = False
+
+    def line(self) -> str:
+        """``train.py:3``, where it fails; empty where no line is at fault."""
+        for name, text in {"train.py": self.source, **self.files}.items():
+            for number, line in enumerate(text.splitlines(), 1):
+                if MARK in line:
+                    return f"{name}:{number}"
+        return ""
+
+
+def _crash(source: str, cause: str, **facts: object) -> Crash:
+    return Crash(source=source.lstrip("\n"), cause=cause, **facts)  # type: ignore[arg-type]
+
+
+CRASHES: dict[str, Crash] = {
+    "plain": _crash(
+        """
+def load():
+    raise FileNotFoundError("tokens.bin")  # here
+load()
+""",
+        "FileNotFoundError",
+        says="tokens.bin",
+    ),
+    "cause-of-another": _crash(
+        """
+def load():
+    try:
+        open("/nonexistent")
+    except OSError as error:
+        raise RuntimeError("no checkpoint") from error  # here
+load()
+""",
+        "RuntimeError",
+        says="no checkpoint",
+    ),
+    "hook-of-its-own": _crash(
+        """
+import sys
+sys.excepthook = lambda *error: sys.stderr.write("sorry\\n")
+def loss(batch):
+    return batch["missing"]  # here
+loss({})
+""",
+        "KeyError",
+        says="missing",
+    ),
+    "rich": _crash(
+        """
+from rich.traceback import install
+install()
+def loss(batch):
+    return batch["missing"]  # here
+loss({})
+""",
+        "KeyError",
+        says="missing",
+    ),
+    "typer": _crash(
+        """
+import typer
+app = typer.Typer()
+@app.command()
+def main(n: int = 0):
+    print(1 // n)  # here
+app()
+""",
+        "ZeroDivisionError",
+    ),
+    "logged": _crash(
+        """
+import logging
+def step():
+    raise FloatingPointError("the loss is nan")  # here
+try:
+    step()
+except FloatingPointError:
+    logging.exception("training failed")
+    raise SystemExit(1)
+""",
+        "exit-1",
+        says="the loss is nan",
+    ),
+    "dealt-with-before": _crash(
+        """
+import sys, traceback
+try:
+    open("/nonexistent/cache")
+except OSError:
+    traceback.print_exc()
+for step in range(3):
+    print("step", step)
+sys.exit("validation failed: the loss is not below 0.01")
+""",
+        "exit-1",
+        says="validation failed",
+    ),
+    "message": _crash(
+        """
+import sys
+sys.exit("config: no dataset named foo")
+""",
+        "exit-1",
+        says="no dataset named foo",
+    ),
+    "thread": _crash(
+        """
+import sys, threading
+def feed():
+    raise ValueError("bad shard")  # here
+feeder = threading.Thread(target=feed)
+feeder.start()
+feeder.join()
+sys.exit(1)
+""",
+        "exit-1",
+        says="bad shard",
+    ),
+    "pool": _crash(
+        """
+import multiprocessing
+def work(x):
+    return 1 // (x - 3)  # here
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool:
+        pool.map(work, range(8))
+""",
+        "ZeroDivisionError",
+    ),
+    "executor": _crash(
+        """
+from concurrent.futures import ProcessPoolExecutor
+def work(x):
+    return 1 // (x - 3)  # here
+if __name__ == "__main__":
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(work, range(8)))
+""",
+        "ZeroDivisionError",
+    ),
+    "program-in-a-program": _crash(
+        """
+import subprocess, sys
+subprocess.run([sys.executable, "prepare.py"], check=True)
+""",
+        "FileNotFoundError",
+        files={"prepare.py": 'open("/nonexistent/tokens.bin")  # here\n'},
+    ),
+    "group": _crash(
+        """
+import asyncio
+async def shard(number):
+    await asyncio.sleep(0.01)
+    if number == 2:
+        raise LookupError("shard 2 is empty")  # here
+async def main():
+    async with asyncio.TaskGroup() as group:
+        for number in range(4):
+            group.create_task(shard(number))
+asyncio.run(main())
+""",
+        "LookupError",
+        says="shard 2 is empty",
+    ),
+    "recursion": _crash(
+        """
+def depth(n):
+    return depth(n + 1)  # here
+depth(0)
+""",
+        "RecursionError",
+    ),
+    "syntax": _crash("import model\n", "SyntaxError", files={"model.py": "def forward(: pass  # here\n"}),
+    "script": _crash(
+        'raise RuntimeError("no checkpoint")  # here\n',
+        "RuntimeError",
+        start=("bash", "-c", "set -e; echo begin; {python} train.py; echo end"),
+    ),
+    "tolerated": _crash(
+        'raise RuntimeError("no infiniband")  # here\n',
+        "RuntimeError",
+        says="exit status 0 all the same",
+        start=("bash", "-c", "{python} train.py || echo go on"),
+    ),
+    "segfault": _crash(
+        """
+import ctypes, faulthandler
+faulthandler.enable()
+def inner():
+    ctypes.string_at(0)  # here
+def outer():
+    inner()
+outer()
+""",
+        "SIGSEGV",
+    ),
+    "killed": _crash(
+        """
+import os
+os.kill(os.getpid(), 9)
+""",
+        "SIGKILL",
+        says="nothing says who sent it",
+    ),
+    "loader": _crash(
+        """
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Samples(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, at):
+        if at == 5:
+            raise ValueError("sample 5 is corrupt")  # here
+        return torch.zeros(1)
+if __name__ == "__main__":
+    for batch in DataLoader(Samples(), num_workers=2):
+        pass
+""",
+        "ValueError",
+        says="sample 5 is corrupt",
+        torch=True,
+    ),
+    "spawned": _crash(
+        """
+import time
+import torch.multiprocessing
+def worker(rank):
+    if rank == 1:
+        raise RuntimeError("rank 1 has no data")  # here
+    time.sleep(1)
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(worker, nprocs=2)
+""",
+        "RuntimeError",
+        says="rank 1 has no data",
+        torch=True,
+    ),
+    "module": _crash(
+        """
+import torch
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 5)
+    def forward(self, x):
+        return self.linear(x)  # here
+net = torch.nn.Sequential(Block(), Block())
+def train():
+    net(torch.ones(2, 4)).sum().backward()
+train()
+""",
+        "RuntimeError",
+        says="cannot be multiplied",
+        torch=True,
+    ),
+    "hook-in-backward": _crash(
+        """
+import torch
+def hook(gradient):
+    raise FloatingPointError("a gradient is nan")  # here
+x = torch.ones(3, requires_grad=True)
+y = x * 2
+y.register_hook(hook)
+y.sum().backward()
+""",
+        "FloatingPointError",
+        says="a gradient is nan",
+        torch=True,
+    ),
+    "rank": _crash(
+        """
+import time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def shard(step):
+    if step == 3 and dist.get_rank() == 1:
+        raise ValueError("shard 7 is empty")  # here
+for step in range(6):
+    shard(step)
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.2)
+""",
+        "ValueError",
+        says="shard 7 is empty",
+        start=TORCHRUN,
+        torch=True,
+    ),
+    "late-rank": _crash(
+        """
+import datetime, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
+for step in range(3):
+    if step == 2 and dist.get_rank() == 1:
+        time.sleep(12)  # here
+    dist.all_reduce(torch.ones(1))
+""",
+        "collective-timeout",
+        says="rank 1 is missing",
+        start=TORCHRUN,
+        torch=True,
+    ),
+    "index": _crash(
+        """
+import torch
+table = torch.nn.Embedding(10, 4).cuda()
+def train():
+    out = table(torch.tensor([3, 12]).cuda())
+    print(out.sum().item())
+train()
+""",
+        "RuntimeError",
+        says="device-side assert",
+        gpu=True,
+    ),
+    "gpu-memory": _crash(
+        """
+import torch
+def train():
+    keep = [torch.empty(2**34, dtype=torch.uint8, device="cuda") for _ in range(64)]  # here
+train()
+""",
+        "None",
+        kind="OOM",
+        gpu=True,
+    ),
+    "gpu-memory-in-backward": _crash(
+        """
+import torch
+class Big(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.empty(2**42, dtype=torch.uint8, device="cuda")  # here
+def train():
+    Big.apply(torch.ones(3, device="cuda", requires_grad=True)).sum().backward()
+train()
+""",
+        "None",
+        kind="OOM",
+        gpu=True,
+    ),
+    "smaller-batch": _crash(
+        """
+import torch
+def step(size):
+    return torch.empty(size, dtype=torch.uint8, device="cuda").sum().item()
+for size in (2**42, 2**30):
+    try:
+        step(size)
+    except torch.OutOfMemoryError:
+        print("a smaller batch")
+print("done")
+""",
+        "None",
+        kind="PASS",
+        gpu=True,
+    ),
+    "two-devices": _crash(
+        """
+import torch
+def forward(x, w):
+    return x @ w  # here
+forward(torch.ones(2, 2), torch.ones(2, 2, device="cuda"))
+""",
+        "RuntimeError",
+        says="same device",
+        gpu=True,
+    ),
+    "no-gpu": _crash(
+        """
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+import torch
+def start():
+    return torch.ones(1).cuda()  # here
+start()
+""",
+        "RuntimeError",
+        says="No CUDA GPUs are available",
+        gpu=True,
+    ),
+    "forked-loader": _crash(
+        """
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Samples(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, at):
+        return torch.ones(1).cuda()  # here
+if __name__ == "__main__":
+    torch.ones(1).cuda()
+    for batch in DataLoader(Samples(), num_workers=2):
+        pass
+""",
+        "RuntimeError",
+        says="Cannot re-initialize CUDA in forked subprocess",
+        gpu=True,
+    ),
+    "bad-address": _crash(
+        """
+import torch, triton, triton.language as tl
+@triton.jit
+def write(x, n: tl.constexpr):
+    tl.store(x + 2**40 + tl.arange(0, n), 1.0)
+def train():
+    x = torch.zeros(16, device="cuda")
+    write[(1,)](x, 16)
+    torch.cuda.synchronize()
+train()
+""",
+        "RuntimeError",
+        says="illegal memory access",
+        gpu=True,
+    ),
+    "shared-memory": _crash(
+        """
+import torch, triton, triton.language as tl
+@triton.jit
+def product(x, y, n: tl.constexpr):
+    at = tl.arange(0, n)
+    a = tl.load(x + at[:, None] * n + at[None, :])
+    tl.store(y + at[:, None] * n + at[None, :], tl.dot(a, a))
+def train():
+    x = torch.zeros(512, 512, device="cuda")
+    product[(1,)](x, x.clone(), 512)  # here
+train()
+""",
+        "OutOfResources",
+        says="shared memory",
+        gpu=True,
+    ),
+    "compiled": _crash(
+        """
+import torch
+@torch.compile
+def step(x):
+    return torch.cat([x, x.new_zeros(3, 3)]).sum()  # here
+step(torch.ones(2, 2, device="cuda"))
+""",
+        "TorchRuntimeError",
+        says="",
+        gpu=True,
+    ),
+}
+"""The programs by name."""
+
+
+def run(crash: Crash, folder: Path) -> dict[str, str]:
+    """What the instrument says of it: ``verdict``, ``because``, ``place``."""
+    for name, text in {"train.py": crash.source, **crash.files}.items():
+        (folder / name).write_text(text)
+    argv = [word.format(python=sys.executable) for word in crash.start]
+    own = [sys.executable, "-m", "harness", "run", "--json", "--limit", "90s", "--runs", str(folder / "runs"), "--"]
+    done = subprocess.run([*own, *argv], cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    try:
+        said = json.loads(done.stdout)
+    except ValueError:
+        return {"verdict": "no answer", "because": done.stderr[-300:], "place": ""}
+    return {**said, "because": said["trials"][0]["verdict"]["because"]}
+
+
+def wrong(crash: Crash, said: dict[str, str]) -> list[str]:
+    """What of the answer is not as it must be; empty where all is."""
+    cause = "" if crash.cause == "None" else f" ({crash.cause})"
+    trouble: list[str] = []
+    if said["verdict"] != f"{crash.kind}{cause}":
+        trouble.append(f"{said['verdict']}, not {crash.kind}{cause}")
+    if crash.says not in said["because"]:
+        trouble.append(f"it does not say {crash.says!r}: {said['because']}")
+    line = crash.line()
+    if (said["place"] or "") != "" if not line else f"{line})" not in said["place"]:
+        trouble.append(f"the line is {said['place'] or 'none'}, not {line or 'none'}")
+    return trouble
+
+
+def main() -> int:
+    """Run them, print a line for each, and say how many were right; 1 where one was not."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", action="store_true", help="those that need a GPU, and no others")
+    parser.add_argument("--only", action="append", help="this one alone; may be given again")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    names = args.only or [name for name, crash in CRASHES.items() if crash.gpu == args.gpu]
+    began_s = time.monotonic()
+    bad = 0
+    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(args.jobs) as pool:
+        folders = [Path(work, name) for name in names]
+        for folder in folders:
+            folder.mkdir()
+        answers = pool.map(lambda name, folder: run(CRASHES[name], folder), names, folders)
+        for name, said in zip(names, answers, strict=True):
+            trouble = wrong(CRASHES[name], said)
+            bad += bool(trouble)
+            print(f"{'wrong' if trouble else 'right'}  {name}: {said['verdict']} {said['place']}", flush=True)
+            for one in trouble:
+                print(f"       {one}", flush=True)
+    print(f"{len(names) - bad} of {len(names)} right, {time.monotonic() - began_s:.0f} s")
+    return min(bad, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
