@@ -22,6 +22,10 @@ CAUSES: tuple[tuple[str, str], ...] = (
         r"Detected mismatch between collectives on ranks|op\.preamble\.length <= op\.nbytes|"
         r"Mismatch between collective operation types|found different (tensor )?(shape|dtype)s? across ranks",
     ),
+    ("device-assert", r"CUDA error: device-side assert triggered|cudaErrorAssert"),
+    ("illegal-address", r"an illegal memory access was encountered|cudaErrorIllegalAddress"),
+    ("misaligned-address", r"CUDA error: misaligned address|cudaErrorMisalignedAddress"),
+    ("launch-failure", r"unspecified launch failure|cudaErrorLaunchFailure"),
     ("port-in-use", r"EADDRINUSE|[Aa]ddress already in use"),
     (
         "rendezvous",
@@ -33,6 +37,9 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ("loader-stall", r"DataLoader timed out after"),
 )
 """Cause and the words that give it away, the most telling first."""
+
+GPU_FAULTS = frozenset({"device-assert", "illegal-address", "misaligned-address", "launch-failure"})
+"""What a kernel did wrong, and not the call that was told of it."""
 
 CONSEQUENCE = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Timed out waiting \d+ ?ms|"

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from harness.classify import signs
+from harness.classify.messages import GPU_FAULTS
 from harness.classify.signs import says, setting
 from harness.core.verdict import Kind
 
@@ -404,9 +405,48 @@ RIVALS: tuple[Entry, ...] = (
         ),
     ),
     Entry(
+        name="raised, and the whole ended well",
+        kinds=frozenset({Kind.CRASH}),
+        shows=signs.ended_well,
+        rivals=(
+            Rival(
+                "on-purpose",
+                "whoever began that process went on without it on purpose",
+                pro=(signs.ended_well,),
+                test="look at what began it: behind `||` or `if` it may fail; with `set -e -o pipefail` the whole "
+                "fails where it is not meant to",
+            ),
+        ),
+    ),
+    Entry(
+        name="stopped just before",
+        kinds=frozenset({Kind.CRASH}),
+        shows=lambda case: signs.stopped_just_before(case, None)[0],
+        rivals=(
+            Rival(
+                "our-look",
+                "a call of it ended early because the process had been stopped to see its stacks",
+                test="run it without nsa-harness: what is its own fault fails there too",
+            ),
+        ),
+    ),
+    Entry(
+        name="an error of a GPU",
+        causes=GPU_FAULTS,
+        proven=True,
+        rivals=(
+            Rival(
+                "earlier-call",
+                "a kernel that was started before this line: a GPU tells of it at the next call that waits for it",
+                test="run it with CUDA_LAUNCH_BLOCKING=1 in its environment: the line is then that of the kernel",
+            ),
+        ),
+    ),
+    Entry(
         name="gave up waiting",
         kinds=frozenset({Kind.CRASH}),
         unless=frozenset({"exit-abort"}),
+        shows=signs.of_several_ranks,
         rivals=(
             Rival(
                 "late-rank",

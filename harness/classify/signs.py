@@ -64,6 +64,17 @@ def _motion(case: Case) -> Motion | None:
     return one.motion if one is not None else None
 
 
+def ended_well(case: Case) -> str:
+    """That the whole ended with exit status 0."""
+    is_well = case.outcome.exit is not None and case.outcome.exit.code == 0
+    return "the whole ended with exit status 0" if is_well else ""
+
+
+def of_several_ranks(case: Case) -> str:
+    """How many ranks it has, if several."""
+    return f"{len(case.evidence.ranks)} ranks" if len(case.evidence.ranks) > 1 else ""
+
+
 def gpu_occupied(case: Case) -> str:
     """A kernel is resident that works on nothing."""
     return "; ".join(str(gpu) for gpu in gpus_of(case) if gpu.occupied_by_nothing)

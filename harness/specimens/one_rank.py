@@ -70,6 +70,7 @@ def acquire_in_one_rank(scene: Scene) -> None:
     phase="data",
     step=LATER,
     expect_frame="look_for_long_documents",
+    by_prediction=True,
     imitates="a filter that rejects every document of one rank's shard",
 )
 def look_for_long_documents(scene: Scene) -> None:

@@ -73,6 +73,24 @@ def test_what_is_proven_has_no_rivals_unless_they_are_about_why():
     assert classify(crashed("CUDA out of memory")).alternatives
 
 
+def test_an_error_of_a_gpu_may_be_of_an_earlier_call():
+    verdict = classify(crashed("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later"))
+    (earlier,) = verdict.alternatives
+    assert (str(verdict), verdict.confidence, earlier.cause) == (
+        "CRASH (device-assert)",
+        Confidence.PROOF,
+        "earlier-call",
+    )
+    assert "an earlier line may be at fault" in verdict.because
+    assert "CUDA_LAUNCH_BLOCKING=1" in earlier.experiment
+
+
+def test_whoever_goes_on_after_a_failure_may_do_so_on_purpose():
+    raised = crashed("no infiniband here")
+    verdict = classify(replace(raised, outcome=replace(raised.outcome, exit=Exit(code=0))))
+    assert [other.cause for other in verdict.alternatives] == ["on-purpose"]
+
+
 def test_every_rival_has_words_for_a_reader_and_an_experiment():
     for entry in RIVALS:
         assert entry.rivals

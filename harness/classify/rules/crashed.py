@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, first_verdict, log_with, place
-from harness.classify.messages import carried, cause_of, headline
+from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
@@ -42,6 +42,12 @@ NOBODY_KNOWN = "; nothing says who sent it: the program, a scheduler, or the ker
 
 WENT_ON = "; the whole ended with exit status 0 all the same: whoever began that process went on, perhaps on purpose"
 """What is added where a shell goes on after a program that failed: unasked, or behind ``||`` or ``if``."""
+
+LATE = (
+    "; a GPU tells of its errors at the next call that waits for it, so an earlier line may be at fault: with "
+    "CUDA_LAUNCH_BLOCKING=1 in its environment that line is named"
+)
+"""What is added to an error of a kernel."""
 
 OF_A_SIGNAL = 128
 """What shells, and programs that follow them, add to the number of the signal that ended a command."""
@@ -103,11 +109,12 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
     goes_on = case.outcome.exit is not None and case.outcome.exit.code == 0
+    then = f"{LATE if cause in GPU_FAULTS else ''}{WENT_ON if goes_on else ''}"
     return conclude(
         case,
         Kind.CRASH,
         cause=cause,
-        because=f"raised {bare}{where}, {place(case)}: {headline(message)}{WENT_ON if goes_on else ''}",
+        because=f"raised {bare}{where}, {place(case)}: {headline(message)}{then}",
         cites=(result.id, "exit"),
         confidence=Confidence.MEDIUM if goes_on else Confidence.PROOF,
         phase=result.phase,
