@@ -61,10 +61,12 @@ def raised_in(text: str) -> tuple[Frame, ...]:
 
     Where an exception came from another process of a pool, that one's come before those of whoever waited for it.
     """
-    *_, last = text.split(_HEADING)
+    before, _, last = text.rpartition(_HEADING)
     frames = traceback_frames(last)[::-1]
-    remote = _REMOTE.search(text)
-    return traceback_frames(remote["quoted"])[::-1] + frames if remote else frames
+    *_, remote = (None, *_REMOTE.finditer(before))
+    if remote is None or _HEADING in before[remote.end() :]:  # that was of an earlier one
+        return frames
+    return traceback_frames(remote["quoted"])[::-1] + frames
 
 
 def fatal_frames(text: str) -> tuple[Frame, ...]:

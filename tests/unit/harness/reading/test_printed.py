@@ -80,6 +80,9 @@ def test_a_pools_worker_is_where_its_exception_was_raised(module):
     text = f'{module}RemoteTraceback: \n"""\n{RAISED}\n"""\n\nThe above exception was the direct cause:\n\n{asker}'
     assert [frame.function for frame in raised_in(text)] == ["load", "<module>", "get", "<module>"]
 
+    later = RAISED.replace("in load", "in save")
+    assert [frame.function for frame in raised_in(f"{text}\nstep 1\n{later}")] == ["save", "<module>"]
+
 
 def test_the_frames_of_a_group_stand_behind_a_rule():
     assert [frame.line for frame in raised_in(GROUP)] == [9]
