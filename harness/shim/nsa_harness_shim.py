@@ -858,7 +858,8 @@ def tell_of_the_last(speaker: Speaker) -> None:
         return
     frame = trace.tb_frame
     outermost = frame.f_globals.get("__name__"), frame.f_code.co_name
-    if outermost not in (("__main__", "<module>"), ("runpy", "_run_module_as_main")):
+    is_typed = frame.f_code.co_filename.startswith("<") and frame.f_code.co_filename not in ("<string>", "<stdin>")
+    if is_typed or outermost not in (("__main__", "<module>"), ("runpy", "_run_module_as_main")):
         return
     try:
         keep_exception(speaker, type(error), error, trace)

@@ -404,7 +404,7 @@ def test_an_exception_that_the_program_shows_itself_does_not_end_it(program, end
 
 
 THEIRS = "import sys\nsys.excepthook = lambda *error: sys.stderr.write('mine')\n"
-GOES_ON = f"{THEIRS}import code\ncode.InteractiveInterpreter({{}}).runsource('1 / 0')\n"
+GOES_ON = f"{THEIRS}import code\ncode.InteractiveInterpreter(globals()).runsource('1 / 0')\n"
 GROUP = """
 import asyncio
 async def shard(number):
