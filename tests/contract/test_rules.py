@@ -2322,6 +2322,13 @@ def test_a_program_that_ends_with_a_status_is_known_by_what_it_says_of_its_end(c
     assert ("its command line was refused" in verdict.because) == (cause == "usage-error")
 
 
+@pytest.mark.parametrize(("number", "quoted"), [(6, True), (15, False)])
+def test_whoever_aborts_is_quoted_with_what_it_said_last(number, quoted):
+    said = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  shard 3 has no header\n"
+    verdict = classify(signalled(number, logs=log(said)))
+    assert ("stderr ends: what():  shard 3 has no header" in verdict.because) is quoted
+
+
 CAUGHT = 'Traceback (most recent call last):\n  File "/r/cache.py", line 3, in load\nFileNotFoundError: no cache\n'
 
 

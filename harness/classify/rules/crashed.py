@@ -129,6 +129,10 @@ def _signalled(case: Case, number: int) -> Verdict:
     names = fatal_names(log.text) if log else ()
     where = f" in {names[0]}" if names else ""
     hint = NOBODY_KNOWN if number == signal.SIGKILL else ""
+    if number == signal.SIGABRT and log is None:  # whoever aborts says why before: C++, the C library, an assertion
+        log = next((log for log in case.evidence.logs if log.stream == "stderr"), None)
+        last = _last_line(_own_lines(case, before_launcher(log.text))) if log else ""
+        log, hint = (log, f"; stderr ends: {last}") if last else (None, "")
     return conclude(
         case,
         Kind.CRASH,
