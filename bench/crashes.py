@@ -18,41 +18,43 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 TORCHRUN = ("{python}", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
 MARK = "# here"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Crash:
     """A program that fails, how it is started, and what its verdict must hold."""
 
     source: str
-    kind: str = "CRASH"
     cause: str
+    _: KW_ONLY
+    kind: str = "CRASH"
     says: str = ""
     start: tuple[str, ...] = ("{python}", "train.py")
     files: dict[str, str] = field(default_factory=dict)
     gpu: bool = False
     torch: bool = False
 
+    @property
+    def programs(self) -> dict[str, str]:
+        """The text of each of its files."""
+        return {"train.py": self.source.lstrip("\n"), **self.files}
+
     def line(self) -> str:
         """``train.py:3``, where it fails; empty where no line is at fault."""
-        for name, text in {"train.py": self.source, **self.files}.items():
+        for name, text in self.programs.items():
             for number, line in enumerate(text.splitlines(), 1):
                 if MARK in line:
                     return f"{name}:{number}"
         return ""
 
 
-def _crash(source: str, cause: str, **facts: object) -> Crash:
-    return Crash(source=source.lstrip("\n"), cause=cause, **facts)  # type: ignore[arg-type]
-
-
 CRASHES: dict[str, Crash] = {
-    "plain": _crash(
+    "plain": Crash(
         """
 def load():
     raise FileNotFoundError("tokens.bin")  # here
@@ -61,7 +63,7 @@ load()
         "FileNotFoundError",
         says="tokens.bin",
     ),
-    "cause-of-another": _crash(
+    "cause-of-another": Crash(
         """
 def load():
     try:
@@ -73,7 +75,7 @@ load()
         "RuntimeError",
         says="no checkpoint",
     ),
-    "hook-of-its-own": _crash(
+    "hook-of-its-own": Crash(
         """
 import sys
 sys.excepthook = lambda *error: sys.stderr.write("sorry\\n")
@@ -84,7 +86,7 @@ loss({})
         "KeyError",
         says="missing",
     ),
-    "rich": _crash(
+    "rich": Crash(
         """
 from rich.traceback import install
 install()
@@ -95,7 +97,7 @@ loss({})
         "KeyError",
         says="missing",
     ),
-    "typer": _crash(
+    "typer": Crash(
         """
 import typer
 app = typer.Typer()
@@ -106,7 +108,7 @@ app()
 """,
         "ZeroDivisionError",
     ),
-    "logged": _crash(
+    "logged": Crash(
         """
 import logging
 def step():
@@ -120,7 +122,7 @@ except FloatingPointError:
         "exit-1",
         says="the loss is nan",
     ),
-    "dealt-with-before": _crash(
+    "dealt-with-before": Crash(
         """
 import sys, traceback
 try:
@@ -134,7 +136,7 @@ sys.exit("validation failed: the loss is not below 0.01")
         "exit-1",
         says="validation failed",
     ),
-    "message": _crash(
+    "message": Crash(
         """
 import sys
 sys.exit("config: no dataset named foo")
@@ -142,7 +144,7 @@ sys.exit("config: no dataset named foo")
         "exit-1",
         says="no dataset named foo",
     ),
-    "thread": _crash(
+    "thread": Crash(
         """
 import sys, threading
 def feed():
@@ -155,7 +157,7 @@ sys.exit(1)
         "exit-1",
         says="bad shard",
     ),
-    "pool": _crash(
+    "pool": Crash(
         """
 import multiprocessing
 def work(x):
@@ -166,7 +168,7 @@ if __name__ == "__main__":
 """,
         "ZeroDivisionError",
     ),
-    "executor": _crash(
+    "executor": Crash(
         """
 from concurrent.futures import ProcessPoolExecutor
 def work(x):
@@ -177,7 +179,7 @@ if __name__ == "__main__":
 """,
         "ZeroDivisionError",
     ),
-    "program-in-a-program": _crash(
+    "program-in-a-program": Crash(
         """
 import subprocess, sys
 subprocess.run([sys.executable, "prepare.py"], check=True)
@@ -185,7 +187,7 @@ subprocess.run([sys.executable, "prepare.py"], check=True)
         "FileNotFoundError",
         files={"prepare.py": 'open("/nonexistent/tokens.bin")  # here\n'},
     ),
-    "group": _crash(
+    "group": Crash(
         """
 import asyncio
 async def shard(number):
@@ -201,7 +203,7 @@ asyncio.run(main())
         "LookupError",
         says="shard 2 is empty",
     ),
-    "recursion": _crash(
+    "recursion": Crash(
         """
 def depth(n):
     return depth(n + 1)  # here
@@ -209,19 +211,19 @@ depth(0)
 """,
         "RecursionError",
     ),
-    "syntax": _crash("import model\n", "SyntaxError", files={"model.py": "def forward(: pass  # here\n"}),
-    "script": _crash(
+    "syntax": Crash("import model\n", "SyntaxError", files={"model.py": "def forward(: pass  # here\n"}),
+    "script": Crash(
         'raise RuntimeError("no checkpoint")  # here\n',
         "RuntimeError",
         start=("bash", "-c", "set -e; echo begin; {python} train.py; echo end"),
     ),
-    "tolerated": _crash(
+    "tolerated": Crash(
         'raise RuntimeError("no infiniband")  # here\n',
         "RuntimeError",
         says="exit status 0 all the same",
         start=("bash", "-c", "{python} train.py || echo go on"),
     ),
-    "segfault": _crash(
+    "segfault": Crash(
         """
 import ctypes, faulthandler
 faulthandler.enable()
@@ -233,7 +235,7 @@ outer()
 """,
         "SIGSEGV",
     ),
-    "killed": _crash(
+    "killed": Crash(
         """
 import os
 os.kill(os.getpid(), 9)
@@ -241,7 +243,7 @@ os.kill(os.getpid(), 9)
         "SIGKILL",
         says="nothing says who sent it",
     ),
-    "loader": _crash(
+    "loader": Crash(
         """
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -260,7 +262,7 @@ if __name__ == "__main__":
         says="sample 5 is corrupt",
         torch=True,
     ),
-    "spawned": _crash(
+    "spawned": Crash(
         """
 import time
 import torch.multiprocessing
@@ -275,7 +277,7 @@ if __name__ == "__main__":
         says="rank 1 has no data",
         torch=True,
     ),
-    "module": _crash(
+    "module": Crash(
         """
 import torch
 class Block(torch.nn.Module):
@@ -293,7 +295,7 @@ train()
         says="cannot be multiplied",
         torch=True,
     ),
-    "hook-in-backward": _crash(
+    "hook-in-backward": Crash(
         """
 import torch
 def hook(gradient):
@@ -307,7 +309,7 @@ y.sum().backward()
         says="a gradient is nan",
         torch=True,
     ),
-    "rank": _crash(
+    "rank": Crash(
         """
 import time
 import torch
@@ -326,15 +328,15 @@ for step in range(6):
         start=TORCHRUN,
         torch=True,
     ),
-    "late-rank": _crash(
+    "late-rank": Crash(
         """
 import datetime, time
 import torch
 import torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=8))
 for step in range(3):
     if step == 2 and dist.get_rank() == 1:
-        time.sleep(12)  # here
+        time.sleep(20)  # here
     dist.all_reduce(torch.ones(1))
 """,
         "collective-timeout",
@@ -342,7 +344,7 @@ for step in range(3):
         start=TORCHRUN,
         torch=True,
     ),
-    "index": _crash(
+    "index": Crash(
         """
 import torch
 table = torch.nn.Embedding(10, 4).cuda()
@@ -355,18 +357,18 @@ train()
         says="an earlier line may be at fault",
         gpu=True,
     ),
-    "gpu-memory": _crash(
+    "gpu-memory": Crash(
         """
 import torch
 def train():
     keep = [torch.empty(2**34, dtype=torch.uint8, device="cuda") for _ in range(64)]  # here
 train()
 """,
-        "None",
+        "",
         kind="OOM",
         gpu=True,
     ),
-    "gpu-memory-in-backward": _crash(
+    "gpu-memory-in-backward": Crash(
         """
 import torch
 class Big(torch.autograd.Function):
@@ -380,11 +382,11 @@ def train():
     Big.apply(torch.ones(3, device="cuda", requires_grad=True)).sum().backward()
 train()
 """,
-        "None",
+        "",
         kind="OOM",
         gpu=True,
     ),
-    "smaller-batch": _crash(
+    "smaller-batch": Crash(
         """
 import torch
 def step(size):
@@ -396,11 +398,11 @@ for size in (2**42, 2**30):
         print("a smaller batch")
 print("done")
 """,
-        "None",
+        "",
         kind="PASS",
         gpu=True,
     ),
-    "two-devices": _crash(
+    "two-devices": Crash(
         """
 import torch
 def forward(x, w):
@@ -411,7 +413,7 @@ forward(torch.ones(2, 2), torch.ones(2, 2, device="cuda"))
         says="same device",
         gpu=True,
     ),
-    "no-gpu": _crash(
+    "no-gpu": Crash(
         """
 import os
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -424,7 +426,7 @@ start()
         says="No CUDA GPUs are available",
         gpu=True,
     ),
-    "forked-loader": _crash(
+    "forked-loader": Crash(
         """
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -442,7 +444,7 @@ if __name__ == "__main__":
         says="Cannot re-initialize CUDA in forked subprocess",
         gpu=True,
     ),
-    "bad-address": _crash(
+    "bad-address": Crash(
         """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -458,7 +460,7 @@ train()
         says="an earlier line may be at fault",
         gpu=True,
     ),
-    "compiled": _crash(
+    "compiled": Crash(
         """
 import torch
 @torch.compile
@@ -467,7 +469,6 @@ def step(x):
 step(torch.ones(2, 2, device="cuda"))
 """,
         "TorchRuntimeError",
-        says="",
         gpu=True,
     ),
 }
@@ -476,7 +477,7 @@ step(torch.ones(2, 2, device="cuda"))
 
 def run(crash: Crash, folder: Path) -> dict[str, str]:
     """What the instrument says of it: ``verdict``, ``because``, ``place``."""
-    for name, text in {"train.py": crash.source, **crash.files}.items():
+    for name, text in crash.programs.items():
         (folder / name).write_text(text)
     argv = [word.format(python=sys.executable) for word in crash.start]
     own = [sys.executable, "-m", "harness", "run", "--json", "--limit", "90s", "--runs", str(folder / "runs"), "--"]
@@ -490,14 +491,15 @@ def run(crash: Crash, folder: Path) -> dict[str, str]:
 
 def wrong(crash: Crash, said: dict[str, str]) -> list[str]:
     """What of the answer is not as it must be; empty where all is."""
-    cause = "" if crash.cause == "None" else f" ({crash.cause})"
+    cause = f" ({crash.cause})" if crash.cause else ""
     trouble: list[str] = []
     if said["verdict"] != f"{crash.kind}{cause}":
         trouble.append(f"{said['verdict']}, not {crash.kind}{cause}")
     if crash.says not in said["because"]:
         trouble.append(f"it does not say {crash.says!r}: {said['because']}")
     line = crash.line()
-    if (said["place"] or "") != "" if not line else f"{line})" not in said["place"]:
+    is_right = said["place"].endswith(f"{line})") if line else not said["place"]
+    if not is_right:
         trouble.append(f"the line is {said['place'] or 'none'}, not {line or 'none'}")
     return trouble
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from harness.reading.printed import HEADING
+
 if TYPE_CHECKING:
     from harness.core.evidence import WorkerResult
+
+_OF_A_KERNEL = (
+    ("device-assert", r"CUDA error: device-side assert triggered|cudaErrorAssert"),
+    ("illegal-address", r"an illegal memory access was encountered|cudaErrorIllegalAddress"),
+    ("misaligned-address", r"CUDA error: misaligned address|cudaErrorMisalignedAddress"),
+    ("launch-failure", r"unspecified launch failure|cudaErrorLaunchFailure"),
+)
+GPU_FAULTS = frozenset(cause for cause, _ in _OF_A_KERNEL)
+"""What a kernel did wrong, and not the call that was told of it."""
 
 CAUSES: tuple[tuple[str, str], ...] = (
     ("ready-twice", r"mark a variable ready only once|has been marked as ready twice"),
@@ -22,10 +33,7 @@ CAUSES: tuple[tuple[str, str], ...] = (
         r"Detected mismatch between collectives on ranks|op\.preamble\.length <= op\.nbytes|"
         r"Mismatch between collective operation types|found different (tensor )?(shape|dtype)s? across ranks",
     ),
-    ("device-assert", r"CUDA error: device-side assert triggered|cudaErrorAssert"),
-    ("illegal-address", r"an illegal memory access was encountered|cudaErrorIllegalAddress"),
-    ("misaligned-address", r"CUDA error: misaligned address|cudaErrorMisalignedAddress"),
-    ("launch-failure", r"unspecified launch failure|cudaErrorLaunchFailure"),
+    *_OF_A_KERNEL,
     ("port-in-use", r"EADDRINUSE|[Aa]ddress already in use"),
     (
         "rendezvous",
@@ -37,9 +45,6 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ("loader-stall", r"DataLoader timed out after"),
 )
 """Cause and the words that give it away, the most telling first."""
-
-GPU_FAULTS = frozenset({"device-assert", "illegal-address", "misaligned-address", "launch-failure"})
-"""What a kernel did wrong, and not the call that was told of it."""
 
 CONSEQUENCE = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Timed out waiting \d+ ?ms|"
@@ -75,7 +80,7 @@ def carried(result: WorkerResult) -> tuple[str, str]:
     Whoever raises it again says no more than where it came from.
     """
     message = result.message or ""
-    _, heading, quoted = message.rpartition("Traceback (most recent call last):")
+    _, heading, quoted = message.rpartition(HEADING)
     error = _QUOTED.search(quoted.rstrip()) if heading else None
     if error is None:
         return result.bare or "an exception", message

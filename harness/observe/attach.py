@@ -149,7 +149,7 @@ class Looker(Runner):
         falls_due = self.verdict is not None and self.verdict.cause == TOO_EARLY and self.silence_s() < ASKED_S
         return next_look(state, rounds_left=max(ROUNDS - self._rounds, int(falls_due)))
 
-    def mistaken(self, error: Exception) -> None:
+    def look_failed(self, error: Exception) -> None:
         """The job goes on whatever happens here, so the command may fail."""
         raise error
 

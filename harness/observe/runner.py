@@ -163,17 +163,20 @@ class Runner:
         try:
             return self.sampler.only_onlookers_ran()
         except Exception as error:  # noqa: BLE001 - as in carry_out
-            self.mistaken(error)
+            self.look_failed(error)
             return False
 
     def carry_out(self, step: Step) -> None:
         """Do one step, and ask the rules what it has shown; a mistake of ours on the way ends no trial."""
+        if step.act is Act.SLEEP:
+            self.clock.sleep(step.seconds)
+            return
         try:
-            self._carry_out(step)
+            self._look(step)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not the trial's
-            self.mistaken(error)
+            self.look_failed(error)
 
-    def mistaken(self, error: Exception) -> None:
+    def look_failed(self, error: Exception) -> None:
         """Go on after a mistake of ours, which becomes evidence; the next round begins anew.
 
         What this silence showed so far is not judged: a process may be missing in it.
@@ -191,10 +194,7 @@ class Runner:
         if is_news:
             self.tell(note=f"a look failed, {said}; the trial goes on, what this silence showed so far is not judged")
 
-    def _carry_out(self, step: Step) -> None:
-        if step.act is Act.SLEEP:
-            self.clock.sleep(step.seconds)
-            return
+    def _look(self, step: Step) -> None:
         if step.begins:
             is_interrupted = self.examine and self.interrupted()
             self.time_is_up = self.time_is_up or is_interrupted or self.age_s() >= self.trial.budget.total.seconds

@@ -11,16 +11,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import traceback_frames
+from harness.reading.frames import is_own, traceback_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.evidence import Frame
 
-_RANK = re.compile(r"^\[rank\d+\]: ?")
+RANK = re.compile(r"^\[rank\d+\]: ?")
+"""What torch puts in front of the lines of a rank's traceback."""
+
 _FRAME = re.compile(r'\s*(?:\| *)*File "')
-_HEADING = "Traceback (most recent call last):"
+HEADING = "Traceback (most recent call last):"
+"""How Python begins a traceback, but for that of a SyntaxError."""
+
 _REMOTE = re.compile(r'RemoteTraceback: \n"""\n(?P<quoted>.*?)\n"""', re.DOTALL)
 """How multiprocessing and concurrent.futures quote the traceback of a worker, above the one of whoever asked it."""
 
@@ -43,12 +47,12 @@ def before_launcher(text: str) -> list[str]:
 
 
 def ending_traceback(lines: Sequence[str]) -> str:
-    """The tracebacks in ``lines`` of output, where it ends with one; empty where anything was printed below it.
+    """Output as one text, where the last thing in it is a traceback; empty where anything was printed below the last.
 
     Lines may carry a rank in front, as torch puts it there. A SyntaxError has no heading, and the errors of a group all
     stand to the right.
     """
-    own = [_RANK.sub("", line) for line in lines]
+    own = [RANK.sub("", line) for line in lines]
     frames = [at for at, line in enumerate(own) if _FRAME.match(line)]
     below = own[frames[-1] + 1 :] if frames else []
     spoken = [line for line in below if _WORD.search(line) and not line.startswith(" ")]
@@ -61,12 +65,17 @@ def raised_in(text: str) -> tuple[Frame, ...]:
 
     Where an exception came from another process of a pool, that one's come before those of whoever waited for it.
     """
-    before, _, last = text.rpartition(_HEADING)
+    before, _, last = text.rpartition(HEADING)
     frames = traceback_frames(last)[::-1]
     *_, remote = (None, *_REMOTE.finditer(before))
-    if remote is None or _HEADING in before[remote.end() :]:  # that was of an earlier one
+    if remote is None or HEADING in before[remote.end() :]:  # that was of an earlier one
         return frames
     return traceback_frames(remote["quoted"])[::-1] + frames
+
+
+def own_line(frames: Sequence[Frame]) -> Frame:
+    """The innermost of ``frames``, which come innermost first, that is the program's own; of any code where none is."""
+    return next(filter(is_own, frames), frames[0])
 
 
 def fatal_frames(text: str) -> tuple[Frame, ...]:

@@ -11,8 +11,8 @@ from harness.core.dotted import leaves
 from harness.core.errors import StoreError
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES
-from harness.reading.frames import is_own, own_frame, telling_frame
-from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
+from harness.reading.frames import own_frame, telling_frame
+from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, own_line, raised_in
 from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
@@ -286,7 +286,7 @@ def last_line(traceback: str, *, trial: Trial | None = None) -> PlaceToLook:
 
 
 def _innermost(frames: Sequence[Frame], *, trial: Trial | None) -> PlaceToLook:
-    frame = next(filter(is_own, frames), frames[0])
+    frame = own_line(frames)
     return PlaceToLook.at(frame.function, frame.file, frame.line, trial=trial)
 
 

@@ -2269,6 +2269,8 @@ def test_a_process_that_raised_is_no_proof_of_a_failure_where_the_whole_ended_we
 def test_whoever_shares_a_gpu_has_no_part_in_the_machines_own_memory_running_out(exception, message, kind):
     raised = result(exception=exception, message=message)
     assert classify(exited(1, result=raised, gpus=gpus(foreign_mib=73000))).kind is kind
+    killed = classify(signalled(9, memory_limit_hits=1, gpus=gpus(foreign_mib=73000)))
+    assert (killed.kind, killed.cause) == (Kind.OOM, "killed-by-kernel")
 
 
 @pytest.mark.parametrize(

@@ -426,9 +426,18 @@ def test_an_exception_that_a_hook_of_the_programs_own_shows_is_kept_too(train, p
     assert "in load" in said["traceback"]
 
 
+TYPED = f"""{THEIRS}
+try:
+    exec(compile("1 / 0", "<console>", "exec"), globals())
+except ArithmeticError as error:  # as the shell of Python 3.13 remembers it, without its own frame
+    sys.last_value, sys.last_traceback = error, error.__traceback__.tb_next
+"""
+
+
+@pytest.mark.parametrize("shell", [GOES_ON, TYPED], ids=["of this Python", "of 3.13"])
 @pytest.mark.parametrize("code", [0, 3])
-def test_what_a_shell_within_the_program_has_shown_did_not_end_it(code, place):
-    done = run(place, f"{TRAIN}train(1)\n{GOES_ON}sys.exit({code})\n")
+def test_what_a_shell_within_the_program_has_shown_did_not_end_it(code, shell, place):
+    done = run(place, f"{TRAIN}train(1)\n{shell}sys.exit({code})\n")
     assert done.returncode == code
     assert not (place / "trial" / "result_rank0.json").exists()
 

@@ -19,13 +19,14 @@ from harness.classify.signature import (
     own_path,
     traceback_names,
 )
+from harness.classify.signs import ended_well
 from harness.classify.views import (
     has_failed,
 )
 from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import REFUSED, Confidence, Kind
-from harness.reading.frames import is_own, spell
-from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
+from harness.reading.frames import spell
+from harness.reading.printed import RANK, before_launcher, ending_traceback, fatal_frames, own_line, raised_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from harness.core.evidence import LogTail, WorkerResult
     from harness.core.verdict import Case, Verdict
 
-
-_RANK = re.compile(r"^\[rank\d+\]: ?")
-"""What torch puts in front of the lines of a rank's traceback."""
 
 NOBODY_KNOWN = "; nothing says who sent it: the program, a scheduler, or the kernel for want of memory"
 """What is added to a SIGKILL that is not ours."""
@@ -108,7 +106,7 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
     cause = cause_of(result.message or "") or bare
     names = traceback_names(result.traceback or "")
     where = f" in {names[0]}" if names else ""
-    goes_on = case.outcome.exit is not None and case.outcome.exit.code == 0
+    goes_on = bool(ended_well(case))
     then = f"{LATE if cause in GPU_FAULTS else ''}{WENT_ON if goes_on else ''}"
     return conclude(
         case,
@@ -130,7 +128,7 @@ def _signalled(case: Case, number: int) -> Verdict:
     where = f" in {names[0]}" if names else ""
     hint = NOBODY_KNOWN if number == signal.SIGKILL else ""
     if number == signal.SIGABRT and log is None:  # whoever aborts says why before: C++, the C library, an assertion
-        log = next((log for log in case.evidence.logs if log.stream == "stderr"), None)
+        log = _stderr(case)
         last = _last_line(_own_lines(case, before_launcher(log.text))) if log else ""
         log, hint = (log, f"; stderr ends: {last}") if last else (None, "")
     return conclude(
@@ -145,6 +143,10 @@ def _signalled(case: Case, number: int) -> Verdict:
     )
 
 
+def _stderr(case: Case) -> LogTail | None:
+    return next((log for log in case.evidence.logs if log.stream == "stderr"), None)
+
+
 def _of_a_shell(code: int) -> str:
     """What an exit status above 128 means where a shell or a launcher hands on how its command ended; else empty."""
     number = code - OF_A_SIGNAL
@@ -155,15 +157,14 @@ def _of_a_shell(code: int) -> str:
 
 
 def _error_status(case: Case, code: int) -> Verdict:
-    log = log_with(case, traceback_names) or next((log for log in case.evidence.logs if log.stream == "stderr"), None)
-    own = [_RANK.sub("", line) for line in _own_lines(case, before_launcher(log.text))] if log else []
+    log = log_with(case, traceback_names) or _stderr(case)
+    own = [RANK.sub("", line) for line in _own_lines(case, before_launcher(log.text))] if log else []
     text = ending_traceback(own)
     line = "" if text else error_line(own)
     names = line_names(line) or traceback_names(text or "\n".join(own))
     cause, because = _refusal(case, code, own, line) or _status(case, code, own, log)
     if not text and (before := raised_in("\n".join(own))):
-        own_frame = next(filter(is_own, before), before[0])
-        because += f" (it stands below a traceback of {spell(own_frame)}, which may be of something else)"
+        because += f" (it stands below a traceback of {spell(own_line(before))}, which may be of something else)"
     return conclude(
         case,
         Kind.CRASH,
@@ -205,7 +206,7 @@ def _own_lines(case: Case, lines: Iterable[str]) -> list[str]:
     """Those of ``lines`` of output, without those that torch marks as another rank's (``[rank1]: ...``)."""
     last = case.evidence.last
     own = f"[rank{last.rank if last else 0}]:"
-    return [line for line in lines if not _RANK.match(line) or line.startswith(own)]
+    return [line for line in lines if not RANK.match(line) or line.startswith(own)]
 
 
 def _last_line(lines: Sequence[str]) -> str:

@@ -57,8 +57,10 @@ def oom(case: Case) -> Verdict | None:
 def gpu_oom(case: Case) -> Verdict | None:
     """The OOM verdict where it was a GPU's memory that ran out: what other processes hold there has a part in it."""
     verdict, result = oom(case), case.evidence.result
-    is_torchs = result is not None and result.bare == "OutOfMemoryError"
-    return verdict if verdict is not None and (is_torchs or _ON_A_GPU.search(verdict.because)) else None
+    if verdict is None or result is None:
+        return verdict if verdict is not None and _ON_A_GPU.search(verdict.because) else None
+    is_a_gpus = result.bare == "OutOfMemoryError" or _ON_A_GPU.search(result.message or "")
+    return verdict if is_a_gpus else None
 
 
 def memory_leak(case: Case) -> Verdict | None:
