@@ -185,7 +185,8 @@ class SourceFailure:
     """A source that could not be used, and why; what is missing is evidence too.
 
     ``stopped_s`` is how long a process was stopped for nothing, seconds; ``no_python`` says that it runs no Python, so
-    that there are no stacks of Python's to be seen, ``not_allowed`` that the kernel let nobody look.
+    that there are no stacks of Python's to be seen (``python_ended``: any more, as its interpreter has ended), and
+    ``not_allowed`` that the kernel let nobody look.
     """
 
     id: EvidenceId
@@ -193,6 +194,7 @@ class SourceFailure:
     reason: str
     stopped_s: float = 0.0
     no_python: bool = False
+    python_ended: bool = False
     not_allowed: bool = False
 
     @classmethod

@@ -12,15 +12,25 @@ from harness.observe.procfs import Files
 from harness.store import layout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
 def by_python(pid: int, trial_dir: Path, *, files: Files | None = None) -> frozenset[int] | None:
     """The numbers of these signals; None of a process that has not written them down."""
-    files = files or Files()
+    return _written(layout.handlers, pid, trial_dir, files or Files())
+
+
+def began_with_an_alarm(pid: int, trial_dir: Path) -> bool:
+    """Whether an alarm was set when its program began: by what the process was before it called ``exec``."""
+    return _written(layout.armed, pid, trial_dir, Files()) is not None
+
+
+def _written(path: Callable[[Path, int], Path], pid: int, trial_dir: Path, files: Files) -> frozenset[int] | None:
+    """The numbers that this process wrote into a file of its own; None where it wrote none."""
     stat = files.stat(f"{pid}")
     try:
-        began, *numbers = layout.handlers(trial_dir, files.inner(f"{pid}")).read_text(encoding="ascii").split()
+        began, *numbers = path(trial_dir, files.inner(f"{pid}")).read_text(encoding="ascii").split()
         return frozenset(map(int, numbers)) if stat is not None and began == stat[19] else None
     except (OSError, ValueError):
         return None

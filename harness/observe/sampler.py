@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
-from harness.observe.handlers import by_python
+from harness.observe.handlers import began_with_an_alarm, by_python
 from harness.observe.proc import listed_as
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
@@ -141,7 +141,7 @@ class Sampler:
             if state is None:
                 continue
             state = self._less_what_c_handles(state)
-            if pid in self._with_alarm or self._is_armed_by_its_shell(pid, members):
+            if pid in self._with_alarm or self._began_armed(pid, members):
                 state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number
             self._openings.setdefault(pid, state.id)
@@ -156,8 +156,13 @@ class Sampler:
         to_c = frozenset(map(listed_as, OF_PROGRAMS - handled))
         return replace(state, handles=tuple(name for name in state.handles if name not in to_c))
 
-    def _is_armed_by_its_shell(self, pid: int, members: Mapping[int, Member]) -> bool:
-        """Whether the script of the shell that started it speaks of an alarm: one that is set outlives an ``exec``."""
+    def _began_armed(self, pid: int, members: Mapping[int, Member]) -> bool:
+        """Whether an alarm may have been set before its program began: one that is set outlives an ``exec``.
+
+        A Python program says so itself; of others the script of the shell that started it may speak of one.
+        """
+        if began_with_an_alarm(pid, self._trial_dir):
+            return True
         parent = members[pid].parent if pid in members else 0
         if parent not in members:
             return False

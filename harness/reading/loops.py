@@ -894,7 +894,10 @@ def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a loop is: ``value`` of ``bound`` turns (None: not known), ``per_s`` a second, ``remaining_s`` to go."""
+    """How far a loop is: ``value`` of ``bound`` turns (None: not known), ``per_s`` a second, ``remaining_s`` to go.
+
+    ``per_s`` is 0 of a loop that began anew between the samples: how fast it is, they do not tell.
+    """
 
     name: str
     value: int
@@ -906,27 +909,53 @@ class Progress:
 
     def __str__(self) -> str:
         of = f" of {self.bound}" if self.bound is not None else ""
-        rate = f"{self.per_s:.0f} a second" if self.per_s >= 10 else f"{self.per_s:.2g} a second"
+        rate = f", {self.per_s:.0f} a second" if self.per_s >= 10 else f", {self.per_s:.2g} a second"
         rest = f"; this loop needs {self.remaining_s:.0f} s more" if self.remaining_s is not None else ""
+        pace = f"{rate}{rest}" if self.per_s else ""
         file = self.loop.file.rpartition("/")[2]
-        return f"{self.name} is {self.value}{of} in {self.loop.function} ({file}:{self.loop.header_line}), {rate}{rest}"
+        return f"{self.name} is {self.value}{of} in {self.loop.function} ({file}:{self.loop.header_line}){pace}"
 
 
 def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
     """The loops of one process that get on by a counter which only grows, the outermost first.
 
     A loop within one that turned began anew in between: that its counter grew, too, means nothing. Nor does any within
-    one that turned and, by its source, has no end to get to.
+    one that turned and, by its source, has no end to get to. Where a loop around began anew itself, only that one is
+    given, without a rate.
     """
-    growing = filter(None, map(_grows, _same_loop(samples)))
+    seen = _same_loop(samples)
+    growing = filter(None, map(_grows, seen))
     loops: list[Progress] = []
     for one in sorted(growing, key=lambda one: (one.loop.outer, one.loop.header_line)):
         if one.loop.unending:
             break
         loops.append(one)
-        if one.bound is not None:
+        if one.bound is not None or one.name == one.loop.counter:
             break
-    return tuple(loops)
+    return _with_rates_that_hold(loops, seen, samples) if loops else ()
+
+
+def _with_rates_that_hold(
+    loops: list[Progress], seen: Sequence[Sequence[_Moment]], samples: Sequence[StackSample]
+) -> tuple[Progress, ...]:
+    """``loops``; where a loop or a list around them went on to another turn, the outermost of them without a rate."""
+    first = loops[0].loop
+    for moments in sorted(seen, key=lambda moments: (moments[-1].loop.outer, moments[-1].loop.header_line)):
+        around = moments[-1].loop
+        if (around.outer, around.header_line) >= (first.outer, first.header_line):
+            break
+        numbers = _counted(moments, around.counter) if around.counter and around.tid == first.tid else []
+        if numbers != sorted(numbers):
+            ids = tuple(one.stack for one in moments)
+            value, bound = numbers[-1], around.bound
+            return (
+                Progress(
+                    name=around.counter, value=value, bound=bound, per_s=0, remaining_s=None, loop=around, ids=ids
+                ),
+            )
+    told = [sample.positions for sample in samples[-SAMPLES:] if sample.positions]
+    places = {tuple(one for one in positions if one.outer < first.outer) for positions in told}
+    return tuple(loops) if len(places) <= 1 else (replace(loops[0], per_s=0.0, remaining_s=None),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

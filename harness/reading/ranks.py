@@ -22,6 +22,7 @@ from harness.core.node import in_words
 from harness.reading.desync import Divergence, Parting, crossed, of_this_silence, partings
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
+from harness.reading.loops import remainder
 from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, may_go_on, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER, onlookers_of
@@ -202,8 +203,15 @@ def no_limit_decides(evidence: Evidence, *, predicted: bool) -> str:
     has_steps = any(mark.step is not None and step is not None and mark.step < step for mark in evidence.heartbeats)
     why = job_in_silence(evidence).no_limit_decides(healthy=predicted or has_steps)
     if not why and not evidence.stacks and any(failure.no_python for failure in evidence.failures):
-        return "no stack of it can be read, as it is no Python"
+        return "no stack of it can be read, as no Python runs in it"
     return why
+
+
+def remaining_s(evidence: Evidence) -> float:
+    """How long the loops that the job was in last need to come to their end; 0 where they do not tell."""
+    job = job_in_silence(evidence)
+    rest = remainder(job.stand[job.leaders[0]].samples) if job.leaders else None
+    return max(rest.remaining_s, 0.0) if rest else 0.0
 
 
 def main_of(evidence: Evidence) -> int | None:

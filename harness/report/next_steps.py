@@ -19,7 +19,7 @@ from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind
 from harness.reading.pace import TEN_TIMES, deciding_total_s, instead_of_time
-from harness.reading.ranks import no_limit_decides
+from harness.reading.ranks import no_limit_decides, remaining_s
 from harness.report.asked import instead_of_slow
 from harness.report.expected import expected
 from harness.report.next_step import NextStep
@@ -446,11 +446,13 @@ def _is_of_one_total(findings: Findings, slow: TrialSet) -> bool:
 
 
 def _needed_s(findings: Findings, slow: TrialSet) -> float:
-    """The longest that one of ``slow`` would have needed at the rate of its latest steps; 0 where none tells."""
+    """The longest that one of ``slow`` would have needed, by its latest steps or its loops; 0 where none tells."""
     longest_s = 0.0
     for trial in slow:
         evidence, elapsed_s = _evidence_of(findings, trial.record), trial.record.outcome.duration_s
-        longest_s = max(longest_s, evidence.needed_s(elapsed_s=elapsed_s) or 0.0 if evidence else 0.0)
+        if evidence is not None:
+            by_steps_s = evidence.needed_s(elapsed_s=elapsed_s) or 0.0
+            longest_s = max(longest_s, by_steps_s, elapsed_s + remaining_s(evidence))
     return longest_s
 
 

@@ -281,8 +281,19 @@ class Speaker:
 
     def write_handled(self) -> None:
         """Put them into ``handlers_{pid}``, behind the time at which this process began."""
-        path = os.path.join(self.folder, f"handlers_{self.pid}")
-        numbers = sorted(self.handled or ())
+        self.note("handlers", sorted(self.handled or ()))
+
+    def tell_of_an_alarm(self) -> None:
+        """Put into ``armed_{pid}`` that an alarm was set before this program began: one outlives an ``exec``.
+
+        The kernel tells nobody else, and whoever set it is gone.
+        """
+        if _signal.getitimer(_signal.ITIMER_REAL)[0]:
+            self.note("armed", ())
+
+    def note(self, name: str, numbers: "Sequence[int]") -> None:
+        """Put numbers into ``{name}_{pid}``, behind the time at which this process began."""
+        path = os.path.join(self.folder, f"{name}_{self.pid}")
         try:
             fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o644)
             os.write(fd, f"{' '.join(map(str, [start_ticks(), *numbers]))}\n".encode())
@@ -973,6 +984,7 @@ def start(folder: "str | None") -> None:
     if not folder:
         return
     speaker = Speaker(folder)
+    speaker.tell_of_an_alarm()
     if not speaker.is_below:
         forget_former_attempt(folder)
     waiting = Waiting(speaker)

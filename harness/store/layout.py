@@ -113,6 +113,11 @@ def handlers(trial_dir: Path, pid: int) -> Path:
     return trial_dir / f"handlers_{pid}"
 
 
+def armed(trial_dir: Path, pid: int) -> Path:
+    """Of a Python process that began with an alarm set, by the PID that it calls itself by."""
+    return trial_dir / f"armed_{pid}"
+
+
 def faulthandler(trial_dir: Path, rank: int = 0) -> Path:
     """Where faulthandler writes on a signal."""
     return trial_dir / f"faulthandler_rank{rank}.txt"

@@ -397,3 +397,15 @@ def test_a_slow_program_is_given_the_time_that_its_steps_need_and_one_rate(place
     page = " ".join((folder(place) / "report.md").read_text().split())
     (allowed,) = re.findall(r"Give it time, .*? `nsa-harness run .*?--limit (\d+)s ", page)
     assert int(allowed) >= 2 * float(needed)
+
+
+def test_a_slow_program_is_given_the_time_that_its_loop_needs(place):
+    (place / "loop.py").write_text("import time\nfor token in range(20_000):\n    time.sleep(0.01)\n")
+    done = run("loop.py", options=("--limit", "12s"))
+
+    screen = " ".join(done.stdout.split())
+    (needed,) = re.findall(r"(\d+) s in all", screen)
+    page = " ".join((folder(place) / "report.md").read_text().split())
+    (allowed,) = re.findall(r"Give it time, .*? `nsa-harness run .*?--limit (\d+)s ", page)
+    assert int(needed) > 100
+    assert int(allowed) >= int(needed)

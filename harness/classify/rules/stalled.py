@@ -346,6 +346,10 @@ def _needs_no_stacks(case: Case, one: Standing) -> bool:
     return any(failure.no_python for failure in case.evidence.failures) and _is_plain(one)
 
 
+def _python_has_ended(case: Case, one: Standing) -> bool:
+    return not one.samples and any(failure.python_ended for failure in case.evidence.failures)
+
+
 def _is_plain(one: Standing) -> bool:
     """Whether of a process without stacks the kernel tells who ends its wait: one for a GPU may look like a lock."""
     at_a_gpu = any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads)
@@ -355,7 +359,8 @@ def _is_plain(one: Standing) -> bool:
 def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
     """What the standstill is called; the most specific evidence first."""
     last = case.evidence.last
-    if ended(case) and last is not None and last.edge == "end" and one.pid == leader:
+    at_its_end = ended(case) and last is not None and last.edge == "end"
+    if one.pid == leader and (at_its_end or _python_has_ended(case, one)):
         return LATE_EXIT
     if _fetches(job.stand[leader]) and not (one.pid != leader and _waits_for_its_own(one)):
         dead = job.stand[leader].looks[-1].dead_children
@@ -520,7 +525,9 @@ _BY_A_DEAD_CHILD = frozenset({"child-dead", "loader-worker-dead"})
 
 def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confidence) -> Verdict:
     at_exit = cause == LATE_EXIT
-    because = f"{_standstill(case, one)}{_other_threads(one) if at_exit else ''}"
+    because = f"{_standstill(case, one)}{_other_threads(one) if at_exit and one.samples else ''}"
+    if _python_has_ended(case, one):
+        because += "; its interpreter has ended: a library waits in a destructor or an exit handler"
     because += _dead_of(one) if cause in _BY_A_DEAD_CHILD else ""
     sure = confidence if one.native or one.wait is not None else Confidence.MEDIUM
     return _hang(case, one, cause, because, confidence=sure, phase="exit" if at_exit else None)

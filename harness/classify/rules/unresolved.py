@@ -217,7 +217,7 @@ def _missing(case: Case, one: Standing | None) -> list[str]:
     if one is None or len(one.samples) < 2:
         why = "; ".join(f"{f.source}: {f.reason}" for f in case.evidence.failures)
         if one is not None and any(failure.no_python for failure in case.evidence.failures):
-            why = f"{one.command or 'it'} is no Python"
+            why = f"no Python runs in {one.command or 'it'}"
         gaps.append(f"two stacks{f' ({why})' if why else ''}")
     elif len(one.native) < 2:
         gaps.append("two stacks with native frames")

@@ -60,6 +60,9 @@ _END_LIMIT_S = 2.0
 _NO_PYTHON = re.compile(r"(Failed to find|Could not determine) python version")
 """What py-spy and pystack say of a process in which there is no interpreter."""
 
+_PYTHON_ENDED = "interpreter is shutting itself down"
+"""What pystack says where there is none any more: destructors and exit handlers of C run then, and no Python again."""
+
 _FLAGS = {"recvfrom": 3, "recvmsg": 2}
 """Index of the argument with the flags of a call that receives."""
 
@@ -110,7 +113,8 @@ class Dumper:
                 source=self.name,
                 reason=reason,
                 stopped_s=stopped_s,
-                no_python=bool(_NO_PYTHON.search(reason)),
+                no_python=_PYTHON_ENDED in reason or _NO_PYTHON.search(reason) is not None,
+                python_ended=_PYTHON_ENDED in reason,
                 not_allowed=not_allowed,
             )
 

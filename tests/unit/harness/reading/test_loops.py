@@ -368,9 +368,9 @@ def test_what_has_operators_of_its_own_is_told_by_its_type_alone():
         ("for turn in batches:\n", ["turn", "offset"]),
         ("for turn in itertools.count():\n", []),
         ("for turn in count(1):\n", []),
-        ("for turn in itertools.count():\n    if turn > last: break\n", ["turn", "offset"]),
-        ("for turn in itertools.count():\n    batch = next(batches)\n", ["turn", "offset"]),
-        ("for turn in itertools.count():\n    if turn > last: sys.exit()\n", ["turn", "offset"]),
+        ("for turn in itertools.count():\n    if turn > last: break\n", ["turn"]),
+        ("for turn in itertools.count():\n    batch = next(batches)\n", ["turn"]),
+        ("for turn in itertools.count():\n    if turn > last: sys.exit()\n", ["turn"]),
     ],
     ids=lambda value: value.strip() if isinstance(value, str) else "",
 )

@@ -129,3 +129,35 @@ def test_a_loop_within_one_that_turned_has_no_rate_of_its_own():
         for t, h in ((1.0, 3), (2.0, 40), (3.0, 86))
     ]
     assert [one.name for one in progress(samples)] == ["t"]
+
+
+def heads(value):
+    return loop(value, 96, counter="h", outer=4, line=29)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "place", "said"),
+    [
+        ((1900, 100, 700), (2, 2, 2), "t is 700 of 2048 in Attention.forward (model.py:27)"),
+        ((100, 700, 1900), (2, 3, 3), "t is 1900 of 2048 in Attention.forward (model.py:27)"),
+        (
+            (100, 200, 300),
+            (2, 2, 2),
+            "t is 300 of 2048 in Attention.forward (model.py:27), 50 a second; this loop needs 35 s more",
+        ),
+    ],
+    ids=["the loop around began anew", "the list around went on", "it only grew"],
+)
+def test_a_loop_within_another_turn_of_one_has_no_rate(tokens, place, said):
+    """Its counter grew by chance: 84 of 96 heads were "19 a second" where 8,000 went by."""
+    samples = []
+    for i in range(3):
+        at = loop(tokens[i], 2048), heads((10, 40, 84)[i])
+        samples.append(sample(2.0 * i, *at, positions=(block(place[i]),)))
+    assert [str(one) for one in progress(samples)] == [said]
+
+
+def test_a_loop_of_unknown_length_that_turned_is_all_that_tells():
+    around = replace(loop(0, None, counter="step", outer=1, line=70), header="for step, batch in enumerate(loader):")
+    samples = [sample(2.0 * i, replace(around, counters=(("step", 5 + i),)), heads(10 + 30 * i)) for i in range(3)]
+    assert [one.name for one in progress(samples)] == ["step"]
