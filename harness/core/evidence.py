@@ -266,6 +266,7 @@ class ProcessState(_Remembers):
     parent: int = 0
     command: str = ""
     handles: tuple[str, ...] = ()
+    own_handles: tuple[str, ...] = ()
     sends_signals: bool = False
     dead_children: int = 0
     age_s: float = 0.0

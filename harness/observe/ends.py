@@ -41,6 +41,7 @@ _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 """What the kernel calls System V's shared memory of a key, by which any program gets it."""
 
 _P_PID = 1
+_MOST_PIDS = 1 << 22
 """What ``waitid`` calls the wait for one child by its PID."""
 
 _TIMER = "anon_inode:[timerfd]"
@@ -226,6 +227,8 @@ class Ends:
         kind, target = (_P_PID, call.arguments[0]) if call.name == "wait4" else call.arguments[:2]
         if kind == _P_PID and target in children:
             return End(call.name, f"child {target}", (target,), outside=False)
+        if kind == _P_PID and 0 < target <= _MOST_PIDS:
+            return End(call.name, f"process {target}, which it traces", outside=True)
         return End(call.name, "any child", children, outside=False)
 
     def _newborn(self, pid: int, name: str) -> End:

@@ -21,6 +21,11 @@ def by_python(pid: int, trial_dir: Path, *, files: Files | None = None) -> froze
     return _written(layout.handlers, pid, trial_dir, files or Files())
 
 
+def by_the_program(pid: int, trial_dir: Path) -> frozenset[int]:
+    """Those of the program's own code, and of no library: of any signal, as the program may wait for just that one."""
+    return _written(layout.own_handlers, pid, trial_dir, Files()) or frozenset()
+
+
 def began_with_an_alarm(pid: int, trial_dir: Path) -> bool:
     """Whether an alarm was set when its program began: by what the process was before it called ``exec``."""
     return _written(layout.armed, pid, trial_dir, Files()) is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
-from harness.observe.handlers import began_with_an_alarm, by_python
+from harness.observe.handlers import began_with_an_alarm, by_python, by_the_program
 from harness.observe.proc import listed_as
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
@@ -140,7 +140,7 @@ class Sampler:
             )
             if state is None:
                 continue
-            state = self._less_what_c_handles(state)
+            state = self._with_own_handlers(self._less_what_c_handles(state))
             if pid in self._with_alarm or self._began_armed(pid, members):
                 state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number
@@ -155,6 +155,11 @@ class Sampler:
             return state
         to_c = frozenset(map(listed_as, OF_PROGRAMS - handled))
         return replace(state, handles=tuple(name for name in state.handles if name not in to_c))
+
+    def _with_own_handlers(self, state: ProcessState) -> ProcessState:
+        """The look with those signals for which the program itself has handlers, whichever they are."""
+        own = by_the_program(state.pid, self._trial_dir)
+        return replace(state, own_handles=tuple(map(listed_as, sorted(own)))) if own else state
 
     def _began_armed(self, pid: int, members: Mapping[int, Member]) -> bool:
         """Whether an alarm may have been set before its program began: one that is set outlives an ``exec``.

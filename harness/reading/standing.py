@@ -36,6 +36,7 @@ from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import (
     ASLEEP,
     POLL_SHARE,
+    QUIET_PACKAGES,
     REPORTS,
     SAMPLES,
     Motion,
@@ -80,11 +81,6 @@ that does not is ended."""
 
 LOADER_WORKER = "pt_data_worker"
 """What the command of a DataLoader's worker begins with; torch handles SIGTERM in each, to end it."""
-
-QUIET_PACKAGES = frozenset(
-    {"tqdm", "tensorboard", "tensorboardX", "wandb", "torch", "mlflow", "comet_ml", "sentry_sdk"}
-)
-"""Packages whose threads call nothing of the program's."""
 
 COUNT_CPU = frozenset({"SIGVTALRM", "SIGPROF", CPU_LIMIT})
 """Those that come after so much CPU time: never while all threads sleep."""
@@ -197,6 +193,10 @@ class Standing:
         """Its threads that were seen to run Python."""
         return frozenset(thread.tid for thread in self.stacks if python_frames(thread))
 
+    def is_ticker(self, thread: ThreadState) -> bool:
+        """Whether a thread only keeps connections and drivers alive: by its name, and runs no code of the program's."""
+        return is_ticker(thread) and not any(s.tid == thread.tid and own_frame(s) is not None for s in self.stacks)
+
     @property
     def has_another_thread(self) -> bool:
         """Whether a thread beside the one that decides runs, or may be woken from outside.
@@ -212,7 +212,7 @@ class Standing:
                 continue
             if may_call_back(other):
                 return True
-            if other.tid in self.motion.background or is_ticker(other):
+            if other.tid in self.motion.background or self.is_ticker(other):
                 continue
             wait = wait_of(other)
             if wait is None or wait.outside:
@@ -598,7 +598,7 @@ def _awaits_processes(one: Standing) -> bool:
     """Whether by its source it does nothing until a process ends, and no other thread of it may run."""
     if one.motion is None or not one.motion.polls or one.rest is None or not one.rest.timed:
         return False
-    if one.has_another_thread or MESSAGES.intersection(one.looks[-1].handles):
+    if one.has_another_thread or one.looks[-1].own_handles or MESSAGES.intersection(one.looks[-1].handles):
         return False
     return one.decides in launchers_of(one.samples)
 
@@ -662,13 +662,14 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
     nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
     at_the_gpu = one.threads_at_the_gpu
     for other in moved.looks[-1].threads:
-        if other.tid == state.tid or other.tid in nobody or is_ticker(other):
+        if other.tid == state.tid or other.tid in nobody or one.is_ticker(other):
             continue
         if other.tid in at_the_gpu:
             yield Chance(how=f"thread {other.tid} waits for the GPU", ender=Ender.DEVICE)
             continue
         counts = other.tid not in moved.background
-        waits_inside = (wait := wait_of(other)) is not None and not wait.outside
+        wait = wait_of(other)
+        waits_inside = wait is not None and not wait.outside and not set(wait.holders) - {one.pid}
         if only_python and sees_threads and len(samples) >= SAMPLES and other.tid not in runs_python:
             # A thread of a library that has never run Python gives back no lock of Python's, and writes to no pipe that
             # Python reads, unless something comes to it from outside that it hands on to a callback.
@@ -697,7 +698,12 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
         awaited = MESSAGES | {ENDS}
     if not one.samples and ENDS in last.handles:
         awaited -= {HANGS_UP}
-    for name in sorted(awaited.intersection(last.handles)):
+    if not one.samples and one.wait is not None and one.wait.cause == "waiting-for-child":
+        awaited = frozenset[str]()  # a launcher: what it is told does not let its child go on
+    names = awaited.intersection(last.handles)
+    if one.meeting is None:
+        names |= frozenset(last.own_handles) - ALARMS - {"SIGCHLD"}
+    for name in sorted(names):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
     if "SIGCHLD" in last.handles and children:
         yield Chance(how="it handles SIGCHLD, which the end of a child sends", who=children)
@@ -711,7 +717,7 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
     asking = _threads_that_ask(one) if children else frozenset[int]()
     at_the_gpu = one.threads_at_the_gpu
     for other in one.motion.looks[-1].threads:
-        if other.tid in nobody or is_ticker(other) or other.state in "Tt":
+        if other.tid in nobody or one.is_ticker(other) or other.state in "Tt":
             continue
         if other.tid in asking:
             yield Chance(how="asks processes of its own again and again", who=children, any_thread=True)

@@ -11,6 +11,7 @@ the latest ones, back to the third-last stack sample: what a process did ten sec
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -69,10 +70,12 @@ TICKERS = (
     "pt_nccl_watchdg",
     "pt_nccl_heartbt",
     "cuda-EvtHandlr",
-    "cuda0",
 )
 """Beginnings of the names of threads that keep connections and drivers alive: they wake by a timer whether or not the
 program moves (gloo's transport 100 times a second, measured), and carry it on only when another process sends."""
+
+_OF_CUDAS = re.compile(r"cuda0[0-9a-f]{6,}$")
+"""CUDA's own workers. A program may call a thread of its own ``cuda0-loader``."""
 
 REPORTS = "pt_nccl_heartbt"
 """Name of torch's threads that write a flight recorder. They do so because we ask, for half a minute beside a loop that
@@ -92,6 +95,11 @@ MOSTLY = 0.5
 
 SEES_ALL = ("py-spy", "pystack")
 """Stack sources that show every thread in which Python runs, by the kernel's number."""
+
+QUIET_PACKAGES = frozenset(
+    {"tqdm", "tensorboard", "tensorboardX", "wandb", "torch", "mlflow", "comet_ml", "sentry_sdk"}
+)
+"""Packages whose threads call nothing of the program's."""
 
 ASLEEP = frozenset("SDI")
 """States in which a thread waits: S for an event, D for a device, I an idle kernel thread."""
@@ -485,11 +493,17 @@ def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
 
 
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
-    """Whether a thread with Python frames only looks after a package that the main thread is not in."""
+    """Whether a thread with Python frames only looks after a package that the main thread is not in.
+
+    Of one that is not quiet only if it wakes again and again, as ``rich`` does to draw: it may be what the program
+    waits for, as a pool's thread that calls ``requests.get``, or one that calls what it was given when a file changes.
+    """
     packages: set[str] = set()
     for stack in stacks:
         packages.update(package(frame) for frame in python_frames(stack) if not is_stdlib(frame))
     if not packages or "" in packages or packages & mains:
+        return False
+    if not packages <= QUIET_PACKAGES and not _wakes_often(history):
         return False
     return all(state.state in ASLEEP for _, state in history) and _idle(history)
 
@@ -505,9 +519,12 @@ def _only_polls(history: Sequence[tuple[float, ThreadState]]) -> bool:
         if thread.state not in "RS" or (thread.timed is False and thread.wchan):
             return False
         polls += thread.state == "S" and bool(thread.timed)
+    return polls >= MOSTLY * len(history) and _wakes_often(history) and _idle(history)
+
+
+def _wakes_often(history: Sequence[tuple[float, ThreadState]]) -> bool:
     (first_s, first), (last_s, last) = history[0], history[-1]
-    often = last.switches - first.switches >= OFTEN_PER_S * (last_s - first_s)
-    return polls >= MOSTLY * len(history) and often and _idle(history)
+    return last.switches - first.switches >= OFTEN_PER_S * max(last_s - first_s, 1.0)
 
 
 def _idle(history: Sequence[tuple[float, ThreadState]]) -> bool:
@@ -517,7 +534,7 @@ def _idle(history: Sequence[tuple[float, ThreadState]]) -> bool:
 
 def is_ticker(thread: ThreadState) -> bool:
     """Whether a thread only keeps connections and drivers alive, by its name."""
-    return thread.name.startswith(TICKERS)
+    return thread.name.startswith(TICKERS) or _OF_CUDAS.match(thread.name) is not None
 
 
 def stopped_s(looks: Sequence[ProcessState]) -> float:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import bare, is_runtime, is_stdlib, mentions, native_leaf, python_frames
+from harness.reading.frames import bare, is_own, is_runtime, is_stdlib, mentions, native_leaf, python_frames
 from harness.shim.nsa_harness_shim import AT_ONCE, GENTLY, OF_A_HUNG_TEST
 
 if TYPE_CHECKING:
@@ -102,6 +102,12 @@ LISTENS = frozenset({"accept", "accept4", OWN_SERVICE})
 
 SHARED_LOCK = "a lock that processes share"
 
+HANDED_ON = ("something in a pipe", "room in a pipe", "a lock on a file")
+"""What a process may wait for that one which it started inherits, and still has when it has left the tree."""
+
+FROM_OUTSIDE = frozenset({Ender.PROGRAM, Ender.MACHINE})
+"""Enders outside the job that are there for all that is known: they may take their time."""
+
 ROWS = (
     Row(what="another machine's file system", cause="blocked-io", ender=Ender.MACHINE, kernel=r"rpc_|nfs|ceph|cifs|smb2?_"),
     Row(what="a file system that a program serves", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"request_wait_answer|p9_client"),
@@ -140,7 +146,6 @@ _ASKS_AGAIN = (
     ("torch/utils/data/_utils/worker.py", ("_worker_loop",)),
     ("torch/utils/data/_utils/pin_memory.py", ()),
     ("torch/distributed/elastic/agent/", ()),
-    ("torch/distributed/elastic/multiprocessing/", ("wait", "_poll", "join", "close", "_close")),
     ("multiprocessing/managers.py", ("serve_forever",)),
     ("multiprocessing/pool.py", ("_wait_for_updates", "_help_stuff_finish")),
     ("concurrent/futures/process.py", ("wait_result_broken_or_wakeup",)),
@@ -151,6 +156,9 @@ _ASKS_AGAIN = (
 """Files, and functions in them, that ask processes of their own again and again whether they are done: such a wait with
 a time limit is a wait for those processes. Where the same file also calls the program's own function (a pool's worker,
 the start of a child), only the functions that ask are named: ``time.sleep`` below them has no frame of its own."""
+
+_OF_AN_AGENT = "/torch/distributed/elastic/multiprocessing/"
+"""What torch's agent waits by: with no limit of its own, which a program that calls it may give."""
 
 _MAY_ASK_ONCE = (
     ("torch/utils/data/dataloader.py", ("_try_get_data", "_get_data")),
@@ -361,14 +369,14 @@ def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
 
 
 _CALLS_NOBODY = re.compile(
-    r"lib(cuda|nccl|nv|cupti|torch|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas|open-pal|open-rte|pmix)"
-    r"|^mca_|^python|libpython"
+    r"^lib(cuda|nccl|nvidia|nvrtc|nv[jJ]it|nv[tT]ools|nvshmem|nvperf|nvml|cu(blas|dnn|fft|rand|solver|sparse|pti)|torch"
+    r"|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas|open-pal|open-rte|pmix)|^mca_|^(lib)?python[\d.t]*(so|$)"
 )
 """Libraries whose own threads keep devices and connections alive, or compute, and call no function of a program; and
 the interpreter, whose threads are seen to run Python when they do."""
 
 
-_INTERPRETER = re.compile(r"python|libpython")
+_INTERPRETER = re.compile(r"(lib)?python[\d.t]*(so|$)")
 
 _OF_NCCL = ("libnccl", "libtorch_cuda")
 """Files with NCCL's code: its own, or torch's where that was built with it."""
@@ -392,9 +400,9 @@ def asks_again(stack: ThreadStack, *, woke: bool) -> bool:
     rows = (*_ASKS_AGAIN, *_MAY_ASK_ONCE) if woke else _ASKS_AGAIN
     for frame in python_frames(stack):
         for file, functions in rows:
-            if file in frame.file and (not functions or bare(frame) in functions):
+            if f"/{file}" in frame.file and (bare(frame) in functions if functions else not is_own(frame)):
                 return True
-        if not is_stdlib(frame):
+        if not is_stdlib(frame) and _OF_AN_AGENT not in frame.file:
             return False
     return False
 
@@ -402,7 +410,7 @@ def asks_again(stack: ThreadStack, *, woke: bool) -> bool:
 def asks_anew(loop: LoopSample) -> bool:
     """Whether it is a ``while`` of one of these functions, which asks anew when the time limit is over."""
     name = loop.function.rpartition(".")[2]
-    is_one = any(file in loop.file and name in functions for file, functions in _MAY_ASK_ONCE)
+    is_one = any(f"/{file}" in loop.file and name in functions for file, functions in _MAY_ASK_ONCE)
     return is_one and loop.header.startswith("while ")
 
 
@@ -440,19 +448,28 @@ def joined_threads(
 ) -> tuple[tuple[int, int], ...]:
     """The threads that wait in ``Thread.join`` without a limit, each with the one that it waits for.
 
+    So does ``asyncio.run`` at its end, in an event loop, for the thread that ends its default executor.
     ``values`` are the locals of each frame, by thread and depth from the innermost: a thread is one object, and lies in
     one place, to whoever joins it and in the frame that started it.
     """
     started: dict[str, int] = {}
     waiting: list[tuple[int, str]] = []
+    joins: list[tuple[int, int]] = []
+    ending = [thread.tid for thread in threads if any(_is_of_asyncio(frame, "_do_shutdown") for frame in thread.frames)]
     for thread in threads:
+        if any(_is_of_asyncio(frame, "run_until_complete") for frame in thread.frames):
+            joins += [(thread.tid, tid) for tid in ending]
         for depth, frame in enumerate(thread.frames):
             own = values.get((thread.tid, depth), {})
             if _is_of_threading(frame, THREAD_STARTS):
                 started[own.get("self", "")] = thread.tid
             elif _is_of_threading(frame, ("join",)) and own.get("timeout") == "None":
                 waiting.append((thread.tid, own.get("self", "")))
-    return tuple((tid, started[whom]) for tid, whom in waiting if whom in started)
+    return (*joins, *((tid, started[whom]) for tid, whom in waiting if whom in started))
+
+
+def _is_of_asyncio(frame: Frame, function: str) -> bool:
+    return frame.file.endswith("/asyncio/base_events.py") and bare(frame) == function
 
 
 def _is_of_threading(frame: Frame, functions: tuple[str, ...]) -> bool:

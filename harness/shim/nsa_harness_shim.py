@@ -104,7 +104,7 @@ class Speaker:
         self.stepped: set[int] = set()
         self.limits_s: set[float] = set()
         self.handled: set[int] | None = None
-        self.hears_of_handlers = False
+        self.own_handled: set[int] = set()
 
     def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
         """Write where the program is."""
@@ -265,10 +265,7 @@ class Speaker:
         self.handled = set()
         for number in range(1, _signal.NSIG):
             self.takes(number)
-        self.write_handled()
-        if not self.hears_of_handlers:  # a child has what its parent put there
-            self.hears_of_handlers = True
-            watch_handlers(self)
+        self.note("handlers", sorted(self.handled))
 
     def takes(self, number: int) -> bool:
         """Whether it is new that Python has a handler for this signal, or that it has none."""
@@ -279,9 +276,15 @@ class Speaker:
         (handled.add if is_there else handled.discard)(number)
         return len(handled) != before
 
-    def write_handled(self) -> None:
-        """Put them into ``handlers_{pid}``, behind the time at which this process began."""
-        self.note("handlers", sorted(self.handled or ()))
+    def takes_by_itself(self, number: int, handler: object) -> None:
+        """Write for which signals the program's own code has handlers, if that changes: one may end what it waits for.
+
+        A library's own only ends what it began, or tells it that the program is to end.
+        """
+        before = len(self.own_handled)
+        (self.own_handled.add if is_of_the_program(handler) else self.own_handled.discard)(number)
+        if len(self.own_handled) != before:
+            self.note("own_handlers", sorted(self.own_handled))
 
     def tell_of_an_alarm(self) -> None:
         """Put into ``armed_{pid}`` that an alarm was set before this program began: one outlives an ``exec``.
@@ -340,6 +343,8 @@ class Speaker:
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
         self.stepped, self.limits_s, self.handled = set(), set(), None
+        if self.own_handled:
+            self.note("own_handlers", sorted(self.own_handled))
 
 
 def let_the_recorder_end(record: str) -> None:
@@ -434,6 +439,19 @@ def is_launcher(folder: str) -> bool:
     return spoken or LAUNCHER in sys.modules
 
 
+def is_of_the_program(handler: object) -> bool:
+    """Whether a signal's handler is code that is no library's and not ours."""
+    if not callable(handler) or handler is _signal.default_int_handler:
+        return False
+    function = getattr(handler, "__func__", handler)
+    code = getattr(function, "__code__", None)
+    if code is None:  # an object that is called, or a function of C
+        return kind_of(function).__module__ != "builtins"
+    file: str = code.co_filename
+    library = os.path.dirname(os.__file__) + os.sep
+    return not file.startswith(library) and "-packages" + os.sep not in file and file != __file__
+
+
 def watch_handlers(speaker: Speaker) -> None:
     """Write down each later change of Python's handlers, below ``signal``, which programs call."""
     module: Any = _signal
@@ -441,8 +459,9 @@ def watch_handlers(speaker: Speaker) -> None:
 
     def signal(number: int, handler: "Any", /) -> "Any":
         before = original(number, handler)
+        speaker.takes_by_itself(int(number), handler)
         if speaker.handled is not None and speaker.takes(int(number)):
-            speaker.write_handled()
+            speaker.note("handlers", sorted(speaker.handled))
         return before
 
     signal.__doc__, signal.__module__ = original.__doc__, original.__module__
@@ -985,6 +1004,7 @@ def start(folder: "str | None") -> None:
         return
     speaker = Speaker(folder)
     speaker.tell_of_an_alarm()
+    watch_handlers(speaker)
     if not speaker.is_below:
         forget_former_attempt(folder)
     waiting = Waiting(speaker)

@@ -113,6 +113,11 @@ def handlers(trial_dir: Path, pid: int) -> Path:
     return trial_dir / f"handlers_{pid}"
 
 
+def own_handlers(trial_dir: Path, pid: int) -> Path:
+    """For which signals the program's own code has handlers, by the PID that the process calls itself by."""
+    return trial_dir / f"own_handlers_{pid}"
+
+
 def armed(trial_dir: Path, pid: int) -> Path:
     """Of a Python process that began with an alarm set, by the PID that it calls itself by."""
     return trial_dir / f"armed_{pid}"

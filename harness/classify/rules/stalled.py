@@ -61,7 +61,17 @@ from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import idles_for_good, late_ranks
 from harness.reading.standing import ENDS, MESSAGES, culprit
 from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
-from harness.reading.waits import SHARED_LOCK, UNSEEN, Ender, gil_holder, lock_cause, may_call_back, wait_of
+from harness.reading.waits import (
+    FROM_OUTSIDE,
+    HANDED_ON,
+    SHARED_LOCK,
+    UNSEEN,
+    Ender,
+    gil_holder,
+    lock_cause,
+    may_call_back,
+    wait_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -189,34 +199,42 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
     """The loop that a process burns its CPU in, or only sleeps in, and that can never end; None where it may."""
     moved = one.motion
     if one.state is not None and one.state.timed:
-        return _sleeps_for_ever(one, one.state.tid)
+        return _sleeps_for_ever(job, one, one.state.tid)
     if moved is None or moved.busiest == 0 or not moved.rests_beside(moved.busiest) or moved.still:
         return None
     if one.may_be_interrupted:
         return None
-    signals = (MESSAGES | {ENDS}).intersection(one.looks[-1].handles)
-    awake = [thread for thread in moved.threads if thread.tid != moved.busiest and _may_wake(thread)]
-    alone = not signals and not awake and not job.alive(lambda other: other.pid == one.pid)
+    last = one.looks[-1]
+    signals = {*last.own_handles, *(MESSAGES | {ENDS}).intersection(last.handles)}
+    live = job.alive(lambda other: other.pid == one.pid)
+    awake = [thread for thread in moved.threads if thread.tid != moved.busiest and _may_wake(thread, live)]
+    alone = not signals and not awake and not live
     by_python = [t for t in awake if t.tid in one.runs_python or t.state not in "SI" or may_call_back(t)]
     alone_in_python = not signals and not by_python
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
 
 
-def _may_wake(thread: ThreadState) -> bool:
-    """Whether a thread runs, or something outside the job may let it go on."""
+def _may_wake(thread: ThreadState, live: Collection[int] = ()) -> bool:
+    """Whether a thread runs, or something outside the job may let it go on, or a process that itself may (``live``)."""
     wait = wait_of(thread)
-    return thread.state not in "SI" or thread.timed is not False or wait is None or bool(wait.outside)
+    if thread.state not in "SI" or thread.timed is not False or wait is None or wait.outside:
+        return True
+    return not frozenset(live).isdisjoint(wait.holders)
 
 
-def _sleeps_for_ever(one: Standing, tid: int) -> LoopSample | None:
+def _sleeps_for_ever(job: Job, one: Standing, tid: int) -> LoopSample | None:
     """The loop without a way out in which a thread only sleeps; None where something else of its process may leave it.
 
     Of what sleeps on a timer it is the one that is known never to do anything when it wakes: a rank that keeps its
     process alive after an error, while the others wait for it.
     """
-    last = one.looks[-1]
-    if one.has_another_thread or last.children or last.handles:
+    last, live = one.looks[-1], job.alive(lambda other: other.pid == one.pid)
+    if one.has_another_thread or last.children or last.handles or last.own_handles:
         return None
+    for thread in last.threads:
+        wait = wait_of(thread)
+        if thread.tid != tid and wait is not None and live.keys() & wait.holders:
+            return None
     return sleeps_for_ever(one.samples, tid=tid)
 
 
@@ -259,8 +277,12 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
 
 
 def _may_be_held_elsewhere(case: Case, one: Standing) -> str:
-    """That somebody outside may have the lock: who lost his parent is not of the tree of a job that was attached to."""
-    if case.outcome.ending is not Ending.STILL_RUNNING or one.wait is None or one.wait.what != SHARED_LOCK:
+    """That somebody outside may have the lock, or the pipe.
+
+    Who lost his parent is not of the tree of a job that was attached to.
+    """
+    is_watched = case.outcome.ending is Ending.STILL_RUNNING
+    if not is_watched or one.wait is None or not one.wait.what.startswith((SHARED_LOCK, *HANDED_ON)):
         return ""
     return "; a process that has left its tree, where nobody looked, may have it"
 
@@ -665,7 +687,7 @@ def _outlasted(case: Case, job: Job, leader: int, one: Standing, chance: Chance)
         return _about(case, job, leader, one, _gpu_verdict(case, one), [leader])
     if not one.stays or len(one.samples) < SAMPLES:
         return None
-    if _keeps_the_lock(one) and case.evidence.silence_s >= ASKED_S:
+    if _keeps_the_lock(one) and chance.ender not in FROM_OUTSIDE and case.evidence.silence_s >= ASKED_S:
         verdict = _waiting_verdict(case, one, "gil-held", Confidence.MEDIUM)
         return _about(case, job, leader, one, verdict, [leader])
     if not watched_out(case) or not _stood_throughout(case, one) or _may_be_healthy(case, job, one, chance):

@@ -191,6 +191,25 @@ def test_a_thread_that_waits_for_somebody_outside_may_change_what_a_loop_asks(wa
     assert _may_wake(asleep(PARENT, wait)) is may
 
 
+def test_so_may_one_that_waits_for_a_process_that_goes_on():
+    assert _may_wake(asleep(CHILD, FROM_PARENT), {PARENT})
+    assert not _may_wake(asleep(CHILD, FROM_PARENT), {CHILD})
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGQUIT", "SIGCONT", "SIGWINCH"])
+def test_a_handler_of_the_programs_own_may_end_what_it_waits_for(name):
+    """``signal.signal(SIGTERM, lambda *_: done.set()); done.wait()``: a daemon."""
+    assert live([replace(look, own_handles=(name,)) for look in looks(PARENT, LOCK)]) == {PARENT}
+    assert live(looks(PARENT, LOCK)) == set()
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_what_a_launcher_that_is_no_python_is_told_lets_its_child_not_go_on(name):
+    """``xargs`` takes these two, to start more or fewer."""
+    stuck = looks(CHILD, LOCK, parent=PARENT)
+    assert live(looks(PARENT, FOR_CHILD, handles=(name,)), stuck) == set()
+
+
 @pytest.mark.parametrize(
     ("file", "woke", "acts", "may"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.codec import from_json, to_json
 from harness.core.evidence import Frame, ProcessState, StackSample, ThreadStack, ThreadState
-from harness.reading.stillness import background, between, quiet_windows
+from harness.reading.stillness import background, between, is_ticker, quiet_windows
 
 THREAD = ThreadState(
     tid=7,
@@ -151,3 +151,21 @@ def test_a_poll_of_which_one_look_does_not_tell_the_limit_is_still_background():
     assert background(looks(waits), seen) == {8}
     without_limit = replace(waits[2], timed=False, call="epoll_wait")
     assert background(looks([*waits[:2], without_limit, waits[3]]), seen) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("package", "behind"),
+    [("tqdm/_monitor.py", True), ("requests/api.py", False), ("watchdog/observers/api.py", False)],
+)
+def test_a_thread_of_a_package_is_background_only_where_it_calls_nothing_of_the_programs(package, behind):
+    """One that a pool runs, or that calls what it was given, is whom the program waits for."""
+    main = ThreadStack(tid=7, name="MainThread", frames=(frame("main", "/home/me/train.py"),))
+    other = ThreadStack(tid=8, name="", frames=(frame("run", f"/opt/lib/python3.11/site-packages/{package}"),))
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=(main, other))
+    looks = [replace(one, threads=(*one.threads, replace(THREAD, tid=8))) for one in (LOOK, later())]
+    assert (8 in background(looks, [sample])) is behind
+
+
+@pytest.mark.parametrize(("name", "ticks"), [("cuda00001400006", True), ("cuda0-loader", False), ("pt_tcpstore", True)])
+def test_a_thread_that_the_program_named_after_a_card_is_no_ticker(name, ticks):
+    assert is_ticker(replace(THREAD, name=name)) is ticks

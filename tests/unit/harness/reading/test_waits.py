@@ -275,6 +275,10 @@ def test_a_sleep_that_a_dump_interrupted_goes_on_as_a_sleep_wherever_the_kernel_
         ("mca_oob_tcp.so", False),
         ("libevent_core-2.1.so.7", True),
         ("python3.11", False),
+        ("libpython3.13t.so.1.0", False),
+        ("python_midi.so", True),
+        ("libnvstream.so", True),
+        ("libnvrtc.so.12", False),
         ("", False),
     ],
 )
@@ -305,3 +309,32 @@ def test_whom_a_thread_joins_is_told_by_the_object_that_both_have(timeout, whom,
     if whom is not None:
         values[7, 0], values[7, 1] = {"self": whom}, {"self": whom, "timeout": timeout}
     assert joined_threads((other, main, writer), values) == pairs
+
+
+def test_asyncio_joins_the_threads_of_its_executor_at_its_end():
+    loop = Frame(function="BaseEventLoop.run_until_complete", file=f"{LIB}/asyncio/base_events.py", line=640)
+    ending = Frame(function="BaseEventLoop._do_shutdown", file=f"{LIB}/asyncio/base_events.py", line=590)
+    main, ends = ThreadStack(tid=7, name="MainThread", frames=(loop,)), ThreadStack(tid=8, name="", frames=(ending,))
+    assert joined_threads((main, ends, _thread(9, "work")), {}) == ((7, 8),)
+
+
+@pytest.mark.parametrize(
+    ("file", "asks"),
+    [
+        ("/opt/lib/site-packages/xdist/dsession.py", True),
+        ("/home/me/taxdist/main.py", False),
+        ("/home/me/xdist/main.py", False),
+    ],
+)
+def test_only_an_installed_package_of_that_name_asks_again_and_again(file, asks):
+    stack = ThreadStack(tid=7, name="", frames=(Frame(function="main", file=file, line=1),))
+    assert asks_again(stack, woke=False) is asks
+
+
+def test_a_limit_that_the_program_gives_to_torchs_agent_is_the_programs():
+    api = "/opt/lib/site-packages/torch/distributed/elastic/multiprocessing/api.py"
+    agent = "/opt/lib/site-packages/torch/distributed/elastic/agent/server/api.py"
+    waits = Frame(function="PContext.wait", file=api, line=1)
+    own, torchs = Frame(function="main", file="/home/me/main.py", line=1), Frame(function="run", file=agent, line=1)
+    assert asks_again(ThreadStack(tid=7, name="", frames=(waits, torchs)), woke=True)
+    assert not asks_again(ThreadStack(tid=7, name="", frames=(waits, own)), woke=True)
