@@ -923,8 +923,8 @@ def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
     one that turned and, by its source, has no end to get to. Where a loop around began anew itself, only that one is
     given, without a rate.
     """
-    seen = _same_loop(samples)
-    growing = filter(None, map(_grows, seen))
+    groups = _same_loop(samples)
+    growing = filter(None, map(_grows, groups))
     loops: list[Progress] = []
     for one in sorted(growing, key=lambda one: (one.loop.outer, one.loop.header_line)):
         if one.loop.unending:
@@ -932,15 +932,15 @@ def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
         loops.append(one)
         if one.bound is not None or one.name == one.loop.counter:
             break
-    return _with_rates_that_hold(loops, seen, samples) if loops else ()
+    return _with_rates_that_hold(loops, groups, samples) if loops else ()
 
 
 def _with_rates_that_hold(
-    loops: list[Progress], seen: Sequence[Sequence[_Moment]], samples: Sequence[StackSample]
+    loops: list[Progress], groups: Sequence[Sequence[_Moment]], samples: Sequence[StackSample]
 ) -> tuple[Progress, ...]:
     """``loops``; where a loop or a list around them went on to another turn, the outermost of them without a rate."""
     first = loops[0].loop
-    for moments in sorted(seen, key=lambda moments: (moments[-1].loop.outer, moments[-1].loop.header_line)):
+    for moments in sorted(groups, key=lambda moments: (moments[-1].loop.outer, moments[-1].loop.header_line)):
         around = moments[-1].loop
         if (around.outer, around.header_line) >= (first.outer, first.header_line):
             break
@@ -953,8 +953,8 @@ def _with_rates_that_hold(
                     name=around.counter, value=value, bound=bound, per_s=0, remaining_s=None, loop=around, ids=ids
                 ),
             )
-    told = [sample.positions for sample in samples[-SAMPLES:] if sample.positions]
-    places = {tuple(one for one in positions if one.outer < first.outer) for positions in told}
+    lists = [sample.positions for sample in samples[-SAMPLES:] if sample.positions]
+    places = {tuple(one for one in positions if one.outer < first.outer) for positions in lists}
     return tuple(loops) if len(places) <= 1 else (replace(loops[0], per_s=0.0, remaining_s=None),)
 
 

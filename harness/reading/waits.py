@@ -138,6 +138,7 @@ UNSEEN = Row(what="something", cause="unseen-wait", ender=Ender.UNKNOWN)
 PYTHON_LOCK = ("PyThread_acquire_lock", "lock_PyThread", "rlock_acquire")
 NATIVE_LOCK = ("pthread_mutex_lock", "pthread_rwlock", "lll_lock_wait", "std::mutex::lock")
 SLEEP = ("time_sleep", "pysleep")
+_RUNNERS = "/asyncio/runners.py"
 THREAD_STARTS = ("run", "_bootstrap_inner", "_bootstrap")
 THREAD_ENDS = ("join", "_wait_for_tstate_lock", "_shutdown")
 LOCK_FILES = ("threading.py", "queue.py", "synchronize.py", "queues.py")
@@ -439,8 +440,11 @@ def only_sleeps(stack: ThreadStack) -> bool:
 
 
 def waits_for_a_thread(stack: ThreadStack) -> bool:
-    """Whether a thread waits for the end of another."""
-    return any(_is_of_threading(frame, THREAD_ENDS) for frame in python_frames(stack))
+    """Whether a thread waits for the end of another; so does ``asyncio.run`` at its end, in an event loop."""
+    for frame in python_frames(stack):
+        if _is_of_threading(frame, THREAD_ENDS) or (frame.file.endswith(_RUNNERS) and bare(frame) == "close"):
+            return True
+    return False
 
 
 def joined_threads(
@@ -455,9 +459,9 @@ def joined_threads(
     started: dict[str, int] = {}
     waiting: list[tuple[int, str]] = []
     joins: list[tuple[int, int]] = []
-    ending = [thread.tid for thread in threads if any(_is_of_asyncio(frame, "_do_shutdown") for frame in thread.frames)]
+    ending = [thread.tid for thread in threads if any(map(_ends_an_executor, thread.frames))]
     for thread in threads:
-        if any(_is_of_asyncio(frame, "run_until_complete") for frame in thread.frames):
+        if any(frame.file.endswith(_RUNNERS) for frame in thread.frames):
             joins += [(thread.tid, tid) for tid in ending]
         for depth, frame in enumerate(thread.frames):
             own = values.get((thread.tid, depth), {})
@@ -468,8 +472,8 @@ def joined_threads(
     return (*joins, *((tid, started[whom]) for tid, whom in waiting if whom in started))
 
 
-def _is_of_asyncio(frame: Frame, function: str) -> bool:
-    return frame.file.endswith("/asyncio/base_events.py") and bare(frame) == function
+def _ends_an_executor(frame: Frame) -> bool:
+    return frame.file.endswith("/asyncio/base_events.py") and bare(frame) == "_do_shutdown"
 
 
 def _is_of_threading(frame: Frame, functions: tuple[str, ...]) -> bool:

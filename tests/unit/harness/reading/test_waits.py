@@ -17,6 +17,7 @@ from harness.reading.waits import (
     lock_cause,
     may_call_back,
     wait_of,
+    waits_for_a_thread,
     with_calls,
 )
 
@@ -312,10 +313,11 @@ def test_whom_a_thread_joins_is_told_by_the_object_that_both_have(timeout, whom,
 
 
 def test_asyncio_joins_the_threads_of_its_executor_at_its_end():
-    loop = Frame(function="BaseEventLoop.run_until_complete", file=f"{LIB}/asyncio/base_events.py", line=640)
+    loop = Frame(function="Runner.close", file=f"{LIB}/asyncio/runners.py", line=73)
     ending = Frame(function="BaseEventLoop._do_shutdown", file=f"{LIB}/asyncio/base_events.py", line=590)
     main, ends = ThreadStack(tid=7, name="MainThread", frames=(loop,)), ThreadStack(tid=8, name="", frames=(ending,))
     assert joined_threads((main, ends, _thread(9, "work")), {}) == ((7, 8),)
+    assert waits_for_a_thread(main)
 
 
 @pytest.mark.parametrize(
