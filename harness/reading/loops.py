@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -66,10 +67,15 @@ AWAITS = "it only sleeps, and nothing in it changes what it waits for"
 UNSEEN = "unseen"
 """What a loop needs of which not all variables could be read."""
 
+INSTANT = 100_000
+"""Turns of a loop that calls nothing which are over long before it is looked at again."""
+
 _WHOLE = re.compile(r"-?\d{1,18}")
 _PLAIN = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False|None|\"[^\"]*\"|inf|-inf|nan")
 _HOLDS = '[({"'
 """How the text of a list, a tuple, a dictionary or a string begins."""
+_ITEMS = re.compile(r"[\[({]#(\d+) ")
+"""How that of a container begins which the process itself spelt: with the number of its items."""
 
 ENDLESS = frozenset({"count", "cycle"})
 """What gives items for ever, of ``itertools``."""
@@ -529,7 +535,8 @@ class _Reader(ast.NodeVisitor):
     numbers, and ``threads`` where attributes are read as well, or methods asked that only other threads can make answer
     otherwise, of the objects in ``asks``. ``tested`` are the names whose truth alone is asked, ``computed`` all others.
     ``sleeps`` says that it calls ``sleep``, ``may_raise`` that it divides, or the like, by what may change,
-    ``puts_items`` that it puts something into a container.
+    ``puts_items`` that it puts something into a container. ``passes`` are the loops over items within it, ``searched``
+    the names after an ``in``.
     """
 
     def __init__(self) -> None:
@@ -543,6 +550,8 @@ class _Reader(ast.NodeVisitor):
         self.tested: set[str] = set()
         self.containers: set[str] = set()
         self.computed: set[str] = set()
+        self.searched: set[str] = set()
+        self.passes: list[ast.For] = []
 
     def visit(self, node: ast.AST) -> None:
         """One node and what is below it."""
@@ -562,9 +571,11 @@ class _Reader(ast.NodeVisitor):
             self.kind = ""
             return
         if isinstance(node, ast.For):
-            self.containers |= _names(node.iter) - _names(node.target)  # what gives items one by one may be at work
+            self._passes(node)
         if isinstance(node, ast.BinOp | ast.Compare | ast.AugAssign):
             self.computed |= _names(node)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            self.searched |= {one.id for one in node.comparators if isinstance(one, ast.Name)}
         if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, _MAY_RAISE):
             by = node.right if isinstance(node, ast.BinOp) else node.value
             is_safe = isinstance(by, ast.Constant) and bool(by.value) and not isinstance(node.op, ast.Pow)
@@ -573,6 +584,14 @@ class _Reader(ast.NodeVisitor):
             self.tested.add(node.id)
         for child in ast.iter_child_nodes(node):
             self.visit(child)
+
+    def _passes(self, node: ast.For) -> None:
+        """A loop over numbers, or over one container by its name; what else gives items one by one may be at work."""
+        self.passes.append(node)
+        if isinstance(node.iter, ast.Name):
+            self.containers.add(node.iter.id)
+        elif not isinstance(node.iter, ast.Call) or _called(node.iter) != "range":
+            self.kind = ""
 
     def _attribute(self, node: ast.Attribute) -> None:
         """One that the loop both sets and asks is a number of its own, which no text of its variables shows."""
@@ -839,6 +858,8 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
         return UNSEEN
     if not _computes_numbers(loop, values):
         return ""
+    if not _shows_its_turn(loop, values):
+        return UNSEEN
     for name in reads.tested & values.keys():
         if not _PLAIN.fullmatch(values[name]) and values[name][:1] not in _HOLDS:
             return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
@@ -851,6 +872,35 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
     if loop.kind == "threads" or used - values.keys():
         return "threads"
     return "python" if used & shared or reads.containers else "locals"
+
+
+def _shows_its_turn(loop: Loop, values: Mapping[str, str]) -> bool:
+    """Whether equal variables say that a loop is where it was, whatever ``for`` is within it.
+
+    How far a ``for`` is, its variables show only where its target is another number in every turn. Items may repeat:
+    then all passes together must be over in an instant, by containers that are shown whole.
+    """
+    turns = 1.0
+    for name in loop.reads.searched:
+        text = values.get(name, "")
+        turns *= 1 if text.startswith('"') else _most_items(text)
+    for inner in loop.reads.passes:
+        if isinstance(inner.iter, ast.Name):
+            turns *= _most_items(values.get(inner.iter.id, ""))
+            continue
+        target = inner.target.id if isinstance(inner.target, ast.Name) else ""
+        stores = [node for node in ast.walk(loop.node) if _sets(node, target)]
+        if len(stores) != 1 or not _WHOLE.fullmatch(values.get(target, "")):
+            return False
+    return turns <= INSTANT
+
+
+def _most_items(text: str) -> float:
+    """How many items a container has at most, by its text; infinitely many where that does not tell."""
+    counted = _ITEMS.match(text)
+    if counted:
+        return int(counted[1])
+    return len(text) if text[:1] in "[({" and _is_whole(text) else math.inf
 
 
 def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:

@@ -642,7 +642,7 @@ def spelt(namespace: "dict[str, Any]") -> "dict[str, str]":
 
 
 def text_of(value: "Any") -> str:
-    """A number as it is; a string or a container of such by a fingerprint; anything else by its type alone."""
+    """A number as it is; a string, or a container of such and its length, by a fingerprint; else its type alone."""
     kind = kind_of(value)
     if value is None or kind in (bool, float) or (kind is int and value.bit_length() < 60):
         return repr(value)
@@ -651,7 +651,7 @@ def text_of(value: "Any") -> str:
     if kind in (list, tuple, dict) and len(value) <= MOST_ITEMS:
         items = [item for pair in value.items() for item in pair] if kind is dict else value
         if all(item is None or type(item) in (bool, int, float, str) for item in items):
-            return f"{kind()}"[0] + fingerprint(repr(items))
+            return f"{kind()}"[0] + f"#{len(value)} {fingerprint(repr(items))}"
     return f"<{kind.__name__}>"
 
 

@@ -544,3 +544,43 @@ def test_what_may_lie_in_memory_of_another_program_is_nothing_that_only_threads_
 def test_a_function_that_python_runs_within_others_may_set_what_a_loop_waits_for(hook, awaited):
     source = f"import sys\nflag = False\n{hook}\nwhile not flag:\n    time.sleep(1)"
     assert read_loops(source, line=5)[0].awaited == awaited
+
+
+def need_of(source: str, values: dict[str, str], *, line: int = 2) -> str:
+    """Whose doing the end is of the loop on the first line of ``source``."""
+    return next(loop.needs for loop in sample(source, values, line=line).loops if loop.header_line == 1)
+
+
+TRIPLES = "while changed:\n    changed = False\n    for a in xs:\n        for b in xs:\n            if a > b: changed = True"
+
+
+@pytest.mark.parametrize(
+    ("xs", "needs"),
+    [("[0, 0, 3]", "python"), ("[#10 5feceb66ffc86f38]", "python"), ("[#990 5feceb66ffc86f38]", UNSEEN), (CUT, UNSEEN)],
+)
+def test_how_far_a_loop_over_items_is_that_may_repeat_its_variables_do_not_tell(xs, needs):
+    assert need_of(TRIPLES, {"changed": "False", "a": "0", "b": "0", "xs": xs}, line=5) == needs
+
+
+@pytest.mark.parametrize(
+    ("inner", "needs"),
+    [
+        ("for i in range(n):\n        x = i", "locals"),
+        ("for i in range(n):\n        for i in range(n): x = i", UNSEEN),
+        ("for i in range(n):\n        i = 0", UNSEEN),
+        ("for k in range(n):\n        pass", UNSEEN),
+        ("for c in text:\n        pass", UNSEEN),
+        ("for i in numbers():\n        pass", ""),
+        ("for i in range(n):\n        if i in xs: x = xs[0]", UNSEEN),
+        ("if x not in few:\n        few[0] = 1", "python"),
+    ],
+)
+def test_a_loop_over_numbers_is_part_of_what_its_variables_tell_where_its_own_is_seen(inner, needs):
+    values = {"x": "1", "i": "3", "n": "9", "c": '"A"', "text": '"AAAA"', "xs": CUT, "few": "[1, 2]"}
+    assert need_of(f"while x < 5:\n    {inner}", values, line=3) == needs
+
+
+def test_a_process_says_how_many_items_a_container_has():
+    assert text_of([0] * 990).startswith("[#990 ")
+    assert text_of((1, 2)).startswith("(#2 ")
+    assert text_of({"a": 1}).startswith("{#1 ")
