@@ -61,11 +61,23 @@ ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"
 SLEEP = "sleep"
 """The function that a loop may call to wait between two turns; what it asks meanwhile, another process may change."""
 
+EVENTS = frozenset({"threading.Event"})
+"""What only a thread of the same process sets; an event of multiprocessing answers to the same questions."""
+
+ANSWERS = EVENTS | {
+    *("threading.Lock", "threading.RLock", "threading.Thread", "threading.Timer", "concurrent.futures.Future"),
+    *(f"{of}.{one}" for of in ("multiprocessing", "torch.multiprocessing") for one in ("Event", "Lock", "Process")),
+}
+"""What answers the questions of ``ASKS`` as Python itself says; a class of another file may ask the clock."""
+
 AWAITS = "it only sleeps, and nothing in it changes what it waits for"
 """Why a loop is endless that another thread alone can end."""
 
 UNSEEN = "unseen"
 """What a loop needs of which not all variables could be read."""
+
+_CLASS = re.compile(r"<(\w+)")
+"""How the text of an object begins: with its class."""
 
 INSTANT = 100_000
 """Turns of a loop that calls nothing which are over long before it is looked at again."""
@@ -107,10 +119,11 @@ _OVER = frozenset({"enumerate", "tqdm", "iter", "reversed", "track"})
 class Loop:
     """One loop by its source.
 
-    ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants, ``events`` those
-    that it gives nothing but events of this process, ``settled`` the attributes of ``self`` that it sets, and
-    ``functions`` what it defines. ``is_hooked`` says that something else than the loop may run in it, and set what it
-    waits for.
+    ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants, ``own`` the
+    attributes of each of its plain classes of which that holds, and ``owner`` the class that the loop is in.
+    ``events`` are names that it gives nothing but events of this process, ``askable`` nothing but what Python itself
+    makes and answers for, and ``functions`` what it defines. ``is_hooked`` says that something else than the loop may
+    run in it, and set what it waits for.
     """
 
     def __init__(
@@ -118,14 +131,13 @@ class Loop:
         node: ast.For | ast.While | ast.AsyncFor,
         *,
         header: str,
-        plain: frozenset[str],
-        events: frozenset[str],
-        settled: frozenset[str],
-        functions: frozenset[str],
-        is_hooked: bool,
+        owner: str,
+        source: str,
     ) -> None:
-        self.node, self.header, self.is_hooked = node, header, is_hooked
-        self.plain, self.events, self.settled, self.functions = plain, events, settled, functions
+        self.node, self.header, self.owner, self.is_hooked = node, header, owner, _sets_hooks(source)
+        self.own = _plain_attributes(source)
+        self.plain = _plain_names(source) | _attributes_of_names(source)
+        self.events, self.askable, self.functions = _made(source, EVENTS), _made(source, ANSWERS), _functions(source)
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -243,26 +255,18 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         return ()
     texts = source.splitlines()
     around: list[ast.For | ast.While | ast.AsyncFor] = []
+    owner = ""
     for inner in path_to(tree, line):
+        if isinstance(inner, ast.ClassDef):
+            owner = inner.name
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             around = []
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
             around.append(inner)
-    plain, is_hooked = _plain_names(source) | _plain_attributes(source), _sets_hooks(source)
     loops: list[Loop] = []
     for one in reversed(around):
         header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
-        loops.append(
-            Loop(
-                one,
-                header=header,
-                plain=plain,
-                events=_events(source),
-                settled=_settled_attributes(source),
-                functions=_functions(source),
-                is_hooked=is_hooked,
-            )
-        )
+        loops.append(Loop(one, header=header, owner=owner, source=source))
     return tuple(loops)
 
 
@@ -304,32 +308,34 @@ def _names_of(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool])
 
 
 @lru_cache(maxsize=16)
-def _plain_attributes(source: str) -> frozenset[str]:
-    """The attributes, as ``s.done``, that hold a number or nothing by all that a file gives them.
+def _plain_attributes(source: str) -> Mapping[str, frozenset[str]]:
+    """The attributes that hold a number or nothing by all that a file gives them, by class.
 
-    They are those of a class that the file defines, of the name for one of its objects, and of ``self``: a class
-    without anything above it that could make an attribute more than what was put there.
+    They are those of a class that the file defines without anything above it, or in it, that could make an attribute
+    more than what was put there.
     """
     nodes = _nodes(source)
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    if not all(map(_is_simple, classes)):
-        return frozenset()
     targets: list[ast.Name | ast.Attribute] = [*_stored(nodes, ast.Attribute)]
     others: set[str] = set()
-    bases = {"self"}
-    for simple in classes:
-        bases.add(simple.name)
-        targets += _targets_in(simple)
-        others |= _functions_in(simple)
-    bases |= _objects(nodes, bases)
+    for one in classes:
+        targets += _targets_in(one)
+        others |= _functions_in(one)
     plainly = _fitting_targets(nodes, _is_number)
     constants: set[str] = set()
     for target in targets:
         name = target.attr if isinstance(target, ast.Attribute) else target.id
         (constants if id(target) in plainly else others).add(name)
-    names: set[str] = set()
-    for base in bases:
-        names.update(f"{base}.{attribute}" for attribute in constants - others)
+    return dict.fromkeys((one.name for one in classes if _is_simple(one)), frozenset(constants - others))
+
+
+@lru_cache(maxsize=16)
+def _attributes_of_names(source: str) -> frozenset[str]:
+    """The same as ``s.done``: of each such class by its own name, and by the names that only get one of its objects."""
+    own, names = _plain_attributes(source), set[str]()
+    for simple, attributes in own.items():
+        for base in (simple, *_objects(_nodes(source), {simple})):
+            names.update(f"{base}.{attribute}" for attribute in attributes)
     return frozenset(names)
 
 
@@ -340,30 +346,20 @@ def _functions(source: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=16)
-def _settled_attributes(source: str) -> frozenset[str]:
-    """The attributes that the file sets of ``self``, less what it defines as a function, such as a property."""
-    names: set[str] = set()
-    for target in _stored(_nodes(source), ast.Attribute):
-        if isinstance(target.value, ast.Name) and target.value.id == "self":
-            names.add(target.attr)
-    functions = _functions(source)
-    return frozenset() if functions & _LOOKS_UP else frozenset(names - functions)
-
-
-@lru_cache(maxsize=16)
-def _events(source: str) -> frozenset[str]:
-    """The names, and attributes as ``self.done``, that a file gives nothing but new events of ``threading``.
-
-    Only a thread of the same process sets one; an event of multiprocessing answers to the same questions.
-    """
+def _made(source: str, classes: frozenset[str]) -> frozenset[str]:
+    """The names, and attributes as ``self.done``, that a file gives nothing but new objects of these classes."""
     nodes = _nodes(source)
-    news = {"threading.Event()"}
+    news = set(classes)
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module == "threading":
-            news.update(f"{name.asname or name.name}()" for name in node.names if name.name == "Event")
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                news.update(_renamed(classes, name.name, f"{name.asname or name.name}."))
+        if isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                news.update(_renamed(classes, f"{node.module}.{name.name}", name.asname or name.name))
 
     def is_new(value: ast.expr | None) -> bool:
-        return value is not None and ast.unparse(value) in news
+        return isinstance(value, ast.Call) and ast.unparse(value.func) in news
 
     made = _fitting_targets(nodes, is_new)
     attributes: set[str] = set()
@@ -371,6 +367,12 @@ def _events(source: str) -> frozenset[str]:
     for target in _stored(nodes, ast.Attribute):
         (attributes if id(target) in made else others).add(target.attr)
     return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes - others}
+
+
+def _renamed(classes: frozenset[str], original: str, name: str) -> set[str]:
+    """How classes are spelt where ``original``, one of them or what begins their names, is called ``name``."""
+    dotted = original if original in classes else f"{original}."
+    return {name + one.removeprefix(dotted) for one in classes if one == dotted or one.startswith(f"{original}.")}
 
 
 def _is_simple(one: ast.ClassDef) -> bool:
@@ -383,9 +385,13 @@ def _fitting_targets(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None],
     """The targets of all assignments whose value ``fits``."""
     targets: set[int] = set()
     for node in nodes:
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and fits(node.value):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                targets.add(id(target))
+        if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = [*zip(target.elts, node.value.elts, strict=False)]
+            targets.update(id(one) for one, value in pairs if fits(value))
     return targets
 
 
@@ -826,7 +832,7 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
         loop.leaves
         or loop.reads.may_raise
         or not _computes_numbers(loop, values)
-        or (loop.reads.sleeps and not loop.reads.attributes <= loop.plain)
+        or (loop.reads.sleeps and not all(_is_plain(name, loop, values) for name in loop.reads.attributes))
     ):
         return ""
     if loop.forever:
@@ -860,6 +866,8 @@ def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str
         return ""
     if not _shows_its_turn(loop, values):
         return UNSEEN
+    if any(name not in loop.plain for name in reads.tested - values.keys()):
+        return UNSEEN  # it may ask the clock whether it is true
     for name in reads.tested & values.keys():
         if not _PLAIN.fullmatch(values[name]) and values[name][:1] not in _HOLDS:
             return ""  # what is asked whether it is true may be shared with another process, as a tensor can be
@@ -906,16 +914,13 @@ def _most_items(text: str) -> float:
 def _computes_numbers(loop: Loop, values: Mapping[str, str]) -> bool:
     """Whether all that the loop computes with is plain: what has operators of its own may be at work.
 
-    An attribute of what is not known to be plain may lie in memory that is shared; one of ``self`` that the file itself
-    sets hardly does. What the file does not set, or defines as a function, may be computed whenever it is asked.
+    An attribute of what is not known to be plain may lie in memory that is shared, or be computed whenever it is asked,
+    and so may the answer of an object that a file of the program's own has made.
     """
     reads = loop.reads
-    if not loop.kind or reads.methods & loop.functions:
+    if not loop.kind or reads.methods & loop.functions or not reads.asks <= loop.askable:
         return False
-    for name in reads.attributes - loop.plain:
-        if not name.startswith("self.") or name.removeprefix("self.").partition(".")[0] not in loop.settled:
-            return False
-    for name in _alone(reads.computed, loop):
+    for name in reads.attributes | _alone(reads.computed, loop):
         if not _is_plain(name, loop, values):
             return False
     texts = [values.get(name, "?") for name in reads.containers]
@@ -936,7 +941,13 @@ def _alone(names: set[str], loop: Loop) -> set[str]:
 
 def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:
     """Whether a name stands for a number, a text or nothing: by its value, or by all that the file gives it."""
-    return _PLAIN.fullmatch(values[name]) is not None if name in values else name in loop.plain
+    if name in values:
+        return _PLAIN.fullmatch(values[name]) is not None
+    base, _, attribute = name.partition(".")
+    if base != "self":
+        return name in loop.plain
+    spelt = _CLASS.match(values.get("self", ""))
+    return attribute in loop.own.get(spelt[1] if spelt else loop.owner, ())
 
 
 # -- what several samples show
@@ -1095,18 +1106,13 @@ def goes_nowhere(
     """The loop that a thread of one process is in, if it can never end; None where it may.
 
     ``alone`` says that no other thread, and no other process of the job, can run and change what the loop asks;
-    ``alone_in_python`` that no other thread can that runs Python.
+    ``alone_in_python`` that no other thread can that runs Python: such a one may end the program, and so any loop.
     """
     last = may_be_endless(samples, tid=tid)
-    if last is None:
+    if last is None or not (alone or alone_in_python):
         return None
-    nobodys = {"locals"}
-    if alone:
-        nobodys |= {"threads", "python"}
-    if alone_in_python:
-        nobodys.add("python")
-    endless = last.endless and (last.endless != AWAITS or alone_in_python)
-    return last if endless or last.needs in nobodys else None
+    nobodys = {"locals", "python", "threads"} if alone else {"locals", "python"}
+    return last if last.endless or last.needs in nobodys else None
 
 
 def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | None:

@@ -1362,7 +1362,8 @@ def test_a_stuck_child_may_be_ended_by_a_thread_of_its_parent_that_sleeps_until_
 # --- Slow or endless -------------------------------------------------------------------------------------------------
 
 
-STOP = "def stop(self):\n    self.done = True"
+STOP = "class Queue:\n    def stop(self):\n        self.done = True"
+MADE = "class Queue:\n    def __init__(self):\n        self.event = threading.Event()"
 
 
 def looping(source: str, *turns: Mapping[str, Any], line: int = 2, times: float = BEYOND, **process: Any) -> Case:
@@ -1402,16 +1403,30 @@ def test_a_server_whose_main_thread_only_sleeps_is_no_hang():
     assert not is_hang(replace(seen, evidence=replace(seen.evidence, stacks=taken)))
 
 
-@pytest.mark.parametrize(("side_wakes", "hangs"), [(False, False), (True, True)])
-def test_a_loop_without_an_end_may_be_ended_by_a_thread_that_sleeps_until_then(side_wakes, hangs):
-    """``Timer(30, interrupt_main)``; one that wakes again and again has had its chances."""
-    side = {"side": thread_waiting(**SLEEPS), "side_wakes": side_wakes}
-    assert is_hang(looping("while True:\n    pass", STAYS, times=BRIEF, **side)) == hangs
+@pytest.mark.parametrize(
+    ("side", "hangs"),
+    [
+        ({"side": thread_waiting(**SLEEPS)}, False),
+        ({"side": thread_waiting(**SLEEPS), "side_wakes": True}, False),
+        ({"side": thread_waiting(wchan="inet_csk_accept", timed=None)}, False),
+        ({"side": thread_waiting(wchan="do_wait", call="wait4", holders=(OTHER,), outside=False)}, False),
+        ({"side": thread_waiting()}, True),
+        ({}, True),
+    ],
+    ids=["a timer", "one that wakes again and again", "a server", "one that waits for a child", "a lock", "alone"],
+)
+@pytest.mark.parametrize("loop", ["while True:\n    pass", "while n >= 0:\n    n = (n + 1) % 7"])
+def test_a_loop_without_an_end_may_be_ended_by_a_thread_that_can_still_run(loop, side, hangs):
+    """``Timer(30, interrupt_main)``, a server that is asked to end: ``os._exit`` ends any loop."""
+    seen = looping(loop, STAYS, times=BRIEF, **side)
+    child = looks(pid=OTHER, parent=PID, **BUSY) if "holders" in str(side) and side["side"].holders else ()
+    beside = replace(seen.evidence, processes=(*seen.evidence.processes, *child))
+    assert is_hang(replace(seen, evidence=beside)) == hangs
 
 
 def test_a_loop_is_not_told_where_a_thread_has_ended_since_it_was_watched():
     """It has called ``interrupt_main``, and on a busy machine the main thread has not had its turn yet."""
-    seen = looping("while True:\n    pass", STAYS, times=BRIEF, side=thread_waiting(**SLEEPS), side_wakes=True)
+    seen = looping("while True:\n    pass", STAYS, times=BRIEF, side=thread_waiting())
     assert is_hang(seen)
     last = seen.evidence.processes[-1]
     after = replace(last, id="proc-99", t_s=last.t_s + 0.5, threads=last.threads[:1], undisturbed_since=None)
@@ -1446,7 +1461,8 @@ NEVER, GETS_ON, UNDECIDED = "HANG infinite-loop high", "SLOW - high", "UNRESOLVE
         ("while not self.done:\n    pass\n@property\ndef done(self): pass", [STAYS], UNDECIDED.format("busy")),
         ("while not self.event.is_set():\n    pass\ndef is_set(self): pass", [STAYS], UNDECIDED.format("busy")),
         ("while not self.done:\n    pass", [STAYS], UNDECIDED.format("busy")),
-        ("while not self.event.is_set():\n    pass", [STAYS], NEVER),
+        ("while not self.event.is_set():\n    pass", [STAYS], UNDECIDED.format("busy")),
+        (f"while not self.event.is_set():\n    pass\n{MADE}", [STAYS], NEVER),
         # What it computes changes.
         ("while x > n:\n    x = x / 2", CHANGES, UNDECIDED.format("computes")),
         ("while error(x) > n:\n    x = step(x)", CHANGES, UNDECIDED.format("computes")),

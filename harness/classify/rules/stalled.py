@@ -210,7 +210,7 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
     awake = [thread for thread in moved.threads if thread.tid != moved.busiest and _may_wake(thread, live)]
     alone = not signals and not awake and not live
     by_python = [t for t in awake if t.tid in one.runs_python or t.state not in "SI" or may_call_back(t)]
-    alone_in_python = not signals and not by_python
+    alone_in_python = not signals and one.background.issuperset(thread.tid for thread in by_python)
     return goes_nowhere(one.samples, tid=moved.busiest, alone=alone, alone_in_python=alone_in_python)
 
 

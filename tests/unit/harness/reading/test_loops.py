@@ -399,7 +399,7 @@ CUT = "[" + ", ".join(str(n) for n in range(32)) + ", ...]"
         ("while text != end:\n    pass", {"text": '"<s>"', "end": '"</s>"'}, True),
         ("while self.n:\n    self.n -= 1", {"self": "<Down at 0x7f>"}, False),
         ("while self.n < n:\n    other.n += 1", {"self": "<Up at 0x7f>", "other": "<Up at 0x7f>", "n": "9"}, False),
-        ("while not self.done:\n    self.polls += 1\nself.done = 3", {"self": "<Job at 0x7f>"}, True),
+        ("while not self.done:\n    self.polls += 1\nclass Job: done = 3", {"self": "<Job at 0x7f>"}, True),
         ("while not self.done:\n    self.polls += 1", {"self": "<Job at 0x7f>"}, False),
         ("while regs[0] < n:\n    pass", {"regs": "[<Tensor at 0x7f>]", "n": "9"}, False),
         ("while True:\n    xs[i]", {"xs": CUT, "i": "1"}, True),
@@ -551,7 +551,9 @@ def need_of(source: str, values: dict[str, str], *, line: int = 2) -> str:
     return next(loop.needs for loop in sample(source, values, line=line).loops if loop.header_line == 1)
 
 
-TRIPLES = "while changed:\n    changed = False\n    for a in xs:\n        for b in xs:\n            if a > b: changed = True"
+TRIPLES = (
+    "while changed:\n    changed = False\n    for a in xs:\n        for b in xs:\n            if a > b: changed = True"
+)
 
 
 @pytest.mark.parametrize(
@@ -584,3 +586,58 @@ def test_a_process_says_how_many_items_a_container_has():
     assert text_of([0] * 990).startswith("[#990 ")
     assert text_of((1, 2)).startswith("(#2 ")
     assert text_of({"a": 1}).startswith("{#1 ")
+
+
+ASKED = "while not {}:\n    x = 1\n{}"
+JOB = "class Job{}:\n  def __init__(self, n):\n    self.done = {}\n{}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "made", "needs"),
+    [
+        ("end.done()", "from stopwatch import Deadline\nend = Deadline(45)", ""),
+        ("end.is_set()", "def burn(end): pass", ""),
+        ("end.is_set()", "import threading as th\nend = th.Event()", "threads"),
+        ("end.is_set()", "from threading import Event as E\nend = E()", "threads"),
+        ("end.is_set()", "from jobs import Event\nend = Event()", ""),
+        ("end.locked()", "end = threading.Lock()", "threads"),
+        ("end.is_alive()", "import torch.multiprocessing as mp\nend = mp.Process(target=work, args=(3,))", "threads"),
+        ("end.is_alive()", "from multiprocessing import Process\nend = Process(target=work)", "threads"),
+        ("self.end.is_set()", "self.end = threading.Event()", "threads"),
+        ("self.end.is_set()", "self.end = threading.Event()\nself.end = other", ""),
+        ("self.done", JOB.format("", "False", ""), "threads"),
+        ("self.done", JOB.format("", "n = False", ""), "threads"),
+        ("self.done", JOB.format("", "n", ""), ""),
+        ("self.done", JOB.format("(Stopwatch)", "False", ""), ""),
+        ("self.done", JOB.format("", "False", "  def __getattr__(self, name): return look()"), ""),
+        ("self.done", JOB.format("", "False", "class Other:\n  done = property(look)"), ""),
+        ("self.done", "class Other:\n  def __init__(self): self.done = False", ""),
+        ("self.flag.value", "class Job:\n  def __init__(self): self.flag = ctypes.c_int.from_buffer(memory)", ""),
+        ("self.flag", "class Job:\n  def __init__(self): self.flag = ctypes.c_int.from_buffer(memory)", ""),
+    ],
+)
+def test_what_an_object_answers_is_part_of_a_loops_state_only_where_this_file_shows_that_it_is_plain(
+    asked, made, needs
+):
+    assert need_of(ASKED.format(asked, made), {"x": "1", "self": "<Job at 0x7f>"}) == needs
+
+
+@pytest.mark.parametrize(
+    ("stop", "needs"),
+    [
+        ("stop = False\ndef end():\n  global stop\n  stop = True", "threads"),
+        ("from stopwatch import Deadline\nstop = Deadline(45)", UNSEEN),
+        ("from jobs import stop", UNSEEN),
+        ("", UNSEEN),
+    ],
+)
+def test_a_name_that_nobody_saw_may_ask_the_clock_unless_the_file_gives_it_nothing_but_constants(stop, needs):
+    assert need_of(f"while not stop:\n    x = 1\n{stop}", {"x": "1"}) == needs
+
+
+def test_numbers_that_are_given_side_by_side_are_plain():
+    source = (
+        "class Job:\n  def __init__(self): self.i, self.n = 0, 10\n  def go(self):\n    while self.i < self.n: pass"
+    )
+    (loop,) = (one for one in sample(source, {"self": "<Job at 0x7f>"}, line=4).loops if one.depth == 0)
+    assert loop.needs == "threads"
