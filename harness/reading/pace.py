@@ -6,7 +6,9 @@ A standstill that nobody can end needs no patience (``harness.reading.standing``
   file lock that comes after half a minute and one that never comes look the same to the last counter, and how quick the
   trial's own steps were says nothing about the program that holds the lock.
 - *It computes*, and nothing shows that it gets on: a hundred of the longest gaps of its phase where the trial tells its
-  phases and was there before; else four times the limit.
+  phases and was there before, and a minute at least: a thousand quick steps say nothing of a first evaluation, a save
+  or a cache that is built anew. Where a short limit says what is too long for this trial, twice that will do. Else it
+  is four times the limit.
 
 One definition for the watch, which asks it live, and for the rules, which ask it of what was recorded.
 """
@@ -26,11 +28,12 @@ STEPS = 3
 RECURS = "data"
 """The phase that counts from the first step on: what starts a loader comes again with every epoch."""
 
-LEAST_S = 8.5
-"""No busy silence shorter than this is out of proportion, however quick the steps were."""
+LEAST_S = 60.0
+"""No busy silence shorter than this is out of proportion, however quick steps or passed trials were: what computes may
+do something that it never did before."""
 
-BUSY_S = 8.0
-"""Nor where passed trials predict none at all."""
+TWICE = 2.0
+"""Nor one shorter than so many limits, where that is less: who knows the trial has said what is too long for it."""
 
 LONGER = 3.0
 """Nor one shorter than three of the longest gaps."""
@@ -147,8 +150,13 @@ def busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial, *, trainin
     if own_s is not None:
         patiences_s.append(own_s)
     if trial.prediction is not None:
-        patiences_s.append(max(BUSY_S, HUNDREDFOLD * trial.prediction.silence_s))
-    return min(patiences_s, default=WATCHED * silence_limit(trial.budget, training=training).seconds)
+        patiences_s.append(HUNDREDFOLD * trial.prediction.silence_s)
+    limit = silence_limit(trial.budget, training=training)
+    return max(_least_s(limit), min(patiences_s, default=WATCHED * limit.seconds))
+
+
+def _least_s(limit: Limit) -> float:
+    return min(LEAST_S, TWICE * limit.seconds)
 
 
 def own_busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial) -> float | None:
@@ -163,5 +171,5 @@ def own_busy_patience_s(pace: Pace, last: Heartbeat | None, trial: Trial) -> flo
     if limit.by_user or last is None or usual_s is None or last.edge == "end" or last.phase in UNTOLD:
         return None
     healthy_s = trial.prediction.silence_high_s if trial.prediction is not None else 0.0
-    own_s = max(LEAST_S, LONGER * pace.longest_s, AGE_SHARE * last.t_s, HUNDREDFOLD * usual_s)
+    own_s = max(_least_s(limit), LONGER * pace.longest_s, AGE_SHARE * last.t_s, HUNDREDFOLD * usual_s)
     return min(max(own_s, healthy_s), WATCHED * limit.seconds)

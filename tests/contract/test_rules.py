@@ -1649,7 +1649,7 @@ def test_a_loop_whose_variable_a_signal_from_outside_may_change_is_not_hung():
 
 def test_an_infinite_loop_needs_words_about_what_does_not_move():
     verdict = classify(silent(times=4.1, prediction=PREDICTED, **LOOP))
-    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "infinite-loop", Confidence.HIGH)
+    assert (verdict.kind, verdict.cause, verdict.confidence) == (Kind.HANG, "infinite-loop", Confidence.MEDIUM)
     assert "spin_forever (harness/specimens/infinite_loop.py:19)" in verdict.because
     assert "41 times the longest healthy silence (0.40 s, predicted from n_layers=1,2,3)" in verdict.because
     assert "prediction" in verdict.cites
@@ -1793,25 +1793,26 @@ QUICK = Pace(steps=3, longest_s=0.05, gaps=(("backward", "begin", 0.05), ("step"
 
 
 def beyond_pace(*, phase: str = "backward", pace: Pace = QUICK, by_user: bool = False, **process: Any) -> Case:
-    """A trial of quick steps that burned CPU in one place for 8.6 s, far below its limit of 30 s."""
+    """A trial of quick steps that burned CPU in one place for a minute, half of its limit."""
     beats = tuple(replace(mark, phase=phase) for mark in marks(steps=4, step_s=0.4))
     seen = silent(**LOOP, heartbeats=beats, heartbeats_total=len(beats), steps_done=3, pace=pace)
-    budget = replace(seen.trial.budget, stall=Limit(seconds=30.0, source="default", by_user=by_user))
-    evidence = replace(seen.evidence, **{"silence_s": 8.6, **process})
+    budget = replace(seen.trial.budget, stall=Limit(seconds=120.0, source="default", by_user=by_user))
+    evidence = replace(seen.evidence, **{"silence_s": 60.1, **process})
     return replace(seen, trial=replace(seen.trial, budget=budget), evidence=evidence)
 
 
 def test_a_loop_out_of_proportion_to_the_own_pace_needs_a_hundred_gaps_of_its_phase():
+    """And a minute: after 25 steps of 80 ms one item was made for longer than a thousand of them."""
     assert told(classify(beyond_pace())) == "HANG infinite-loop medium"
 
 
 @pytest.mark.parametrize(
     "weaker",
     [
-        {"silence_s": 8.4},
+        {"silence_s": 59.9},
         {"pace": Pace()},
         {"pace": replace(QUICK, steps=2)},
-        {"pace": replace(QUICK, gaps=(("backward", "begin", 0.1),))},
+        {"pace": replace(QUICK, gaps=(("backward", "begin", 0.7),))},
         {"pace": replace(QUICK, gaps=())},
         {"phase": "step"},
         {"by_user": True},

@@ -12,11 +12,11 @@ from harness.core.point import Point
 from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.reading.pace import (
     AGE_SHARE,
-    BUSY_S,
     HUNDREDFOLD,
     LEAST_S,
     STEPS,
     SUSPICIOUS_S,
+    TWICE,
     UNTOLD,
     UNUSUAL,
     WATCHED,
@@ -68,6 +68,13 @@ def test_what_computes_has_a_hundred_gaps_of_its_phase_and_three_of_any(own_s, o
     assert told_s >= max(LEAST_S, HUNDREDFOLD * own_s, 3.0 * other_s)
 
 
+@given(gaps, gaps, limits, st.booleans(), st.booleans())
+def test_what_computes_has_a_minute_or_twice_its_limit(gap_s, healthy_s, limit_s, training, by_user):
+    """However quick steps and passed trials were: it may do something that it never did before."""
+    known = trial(limit_s, by_user=by_user, healthy_s=healthy_s)
+    assert busy_patience_s(pace(gap_s), last(), known, training=training) >= min(LEAST_S, TWICE * limit_s)
+
+
 @given(gaps, st.floats(min_value=0.0, max_value=1e6))
 def test_a_long_job_is_given_a_hundredth_of_its_age(gap_s, t_s):
     young_s = own_busy_patience_s(pace(gap_s), last(), trial())
@@ -101,7 +108,7 @@ def test_a_trial_without_a_mark_has_no_pace():
 def test_a_silence_that_passed_trials_predict_is_in_proportion(gap_s, healthy_s):
     predicted = trial(healthy_s=healthy_s)
     assert own_busy_patience_s(pace(gap_s), last(), predicted) >= healthy_s
-    assert busy_patience_s(pace(gap_s), last(), predicted, training=True) >= min(BUSY_S, LEAST_S)
+    assert busy_patience_s(pace(gap_s), last(), predicted, training=True) >= LEAST_S
 
 
 @given(gaps)

@@ -1,8 +1,8 @@
 """It burns CPU and goes nowhere, as far as patience can tell: one place, no compiled work in it, nothing moves.
 
 A loop that can never end by its own source is told at once (``harness.classify.rules.stalled``). Here is what only
-lasts too long: a hundred of the longest gaps of its phase, or four times its limit. A counter that grows in any frame
-on the stack excludes it: that loop gets on.
+lasts too long: a hundred of the longest gaps of its phase and a minute at least, or four times its limit
+(``harness.reading.pace``). A counter that grows in any frame on the stack excludes it: that loop gets on.
 
 Where no healthy silence is known there is no verdict, but for whoever guards tests: ``one_call``.
 """
@@ -88,8 +88,7 @@ def _busy(case: Case, one: Standing) -> Verdict | None:
         f"{silence(case)}, {silence_s / max(healthy_s, 0.01):.0f} times the longest healthy silence "
         f"({healthy_s:.2f} s, {basis}); {_place(one, threads)}"
     )
-    confidence = Confidence.HIGH if cite == "prediction" else Confidence.MEDIUM
-    return _hang(case, one, threads, because=because, cite=cite, confidence=confidence)
+    return _hang(case, one, threads, because=because, cite=cite)
 
 
 def one_call(case: Case) -> Verdict | None:
@@ -109,7 +108,7 @@ def one_call(case: Case) -> Verdict | None:
         f"{silence(case)}, more than {PATIENCE:g} times the {limit.seconds:g} s that a healthy one may stand still "
         f"({limit.source}); {_place(one, threads)}: it is one call that does not come back, or takes very long"
     )
-    return _hang(case, one, threads, because=because, cite="progress", confidence=Confidence.MEDIUM)
+    return _hang(case, one, threads, because=because, cite="progress")
 
 
 def _goes_nowhere(one: Standing) -> tuple[ThreadStack, ...]:
@@ -130,9 +129,8 @@ def _place(one: Standing, threads: tuple[ThreadStack, ...]) -> str:
     )
 
 
-def _hang(
-    case: Case, one: Standing, threads: tuple[ThreadStack, ...], *, because: str, cite: str, confidence: Confidence
-) -> Verdict:
+def _hang(case: Case, one: Standing, threads: tuple[ThreadStack, ...], *, because: str, cite: str) -> Verdict:
+    """Never of high confidence: what computes may be doing something that it never did before."""
     cause = _cause(threads)
     return conclude(
         case,
@@ -141,7 +139,7 @@ def _hang(
         cause=cause,
         because=because,
         cites=(*one.ids, cite, "progress"),
-        confidence=confidence,
+        confidence=Confidence.MEDIUM,
         names=stack_names(threads[-1]),
         path=stack_path(threads[-1]),
     )
