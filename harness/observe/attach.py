@@ -19,7 +19,7 @@ from harness.core.ports import ProcessRef
 from harness.core.verdict import TOO_EARLY
 from harness.observe.devices.table import load_devices
 from harness.observe.job import ProcTree
-from harness.observe.logs import TAIL_BYTES
+from harness.observe.logs import TAIL_BYTES, without_colours
 from harness.observe.proc import Proc
 from harness.observe.ranks import RankEnd
 from harness.observe.runner import Eyes, Runner
@@ -190,4 +190,5 @@ def job_logs(pids: Sequence[int], *, root: Path = Path("/proc")) -> tuple[LogTai
 def _tail(path: Path, *, size: int, id: str, stream: str) -> LogTail:
     with path.open("rb") as file:
         file.seek(max(size - TAIL_BYTES, 0))
-        return LogTail(id=id, stream=stream, text=file.read(TAIL_BYTES).decode(errors="replace"), size_bytes=size)
+        text = without_colours(file.read(TAIL_BYTES)).decode(errors="replace")
+    return LogTail(id=id, stream=stream, text=text, size_bytes=size)

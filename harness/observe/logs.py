@@ -17,6 +17,8 @@ TAIL_BYTES = 16_384
 
 DROPPED = re.compile(rb"\A\[\.\.\. (\d+) bytes dropped \.\.\.\]\n")
 
+COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
+
 
 def log_tails(trial_dir: Path, sizes: Mapping[str, int] | None = None) -> tuple[LogTail, ...]:
     """The ends of ``stdout`` and ``stderr``; a stream that was never opened is left out.
@@ -43,14 +45,23 @@ def log_tail(trial_dir: Path, stream: str, *, size: int | None = None) -> LogTai
     # With bytes lost between the two, the end of the head does not belong before the tail.
     text = tail if dropped else head + tail
     written = len(head) + dropped + len(tail)
+    late = 0 if size is None else written - size
+    begins = max(len(text) - TAIL_BYTES, 0)
+    ends = max(len(text) - late, begins)
+    after = without_colours(text[ends:])
     return LogTail(
         id=f"log-{stream}",
         stream=stream,
-        text=text[-TAIL_BYTES:].decode(errors="replace"),
+        text=(without_colours(text[begins:ends]) + after).decode(errors="replace"),
         size_bytes=written,
         dropped_bytes=dropped,
-        late_bytes=written - (written if size is None else size),
+        late_bytes=len(after),
     )
+
+
+def without_colours(text: bytes) -> bytes:
+    """Output as it is read for judgement: Python 3.13 colours its tracebacks, also the files and lines in them."""
+    return COLOUR.sub(b"", text)
 
 
 def split_tail(text: bytes) -> tuple[int, bytes]:

@@ -96,6 +96,15 @@ def test_what_came_once_we_had_begun_to_end_the_trial_is_told_apart(tmp_path):
     assert not_ended_by_us.before_end == "one\ntwo\n"
 
 
+def test_output_is_read_without_its_colours(tmp_path):
+    coloured = 'File \x1b[35m"p.py"\x1b[0m, line \x1b[35m3\x1b[0m\n'
+    layout.output(tmp_path, "stderr").write_text(coloured)
+    sizes = {log.stream: log.size_bytes for log in log_tails(tmp_path)}
+    layout.output(tmp_path, "stderr").write_text(f"{coloured}\x1b[1;31mlate\x1b[0m\n")
+    (log,) = log_tails(tmp_path, sizes)
+    assert (log.text, log.before_end) == ('File "p.py", line 3\nlate\n', 'File "p.py", line 3\n')
+
+
 def test_only_the_end_of_long_output_is_evidence_and_broken_text_is_no_error(tmp_path):
     layout.output(tmp_path, "stdout").write_bytes(b"\xff" * 100_000)
     log = log_tail(tmp_path, "stdout")
