@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,14 @@ if TYPE_CHECKING:
     from harness.core.record import Run, TrialRecord
     from harness.report.findings import Findings
 
+
+FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"})
+"""Signals of which faulthandler prints the line that was run."""
+
+SHOWS_THE_LINE = "PYTHONFAULTHANDLER"
+
+_PYTHON = re.compile(r"(^|/)(python[\d.]*|torchrun)$|\.py$|^\{python\}$")
+"""A word of a command that runs Python."""
 
 NO_INPUT = "EOF when reading a line"
 """What Python says where ``input()`` finds the end of standard input."""
@@ -379,7 +389,20 @@ def _look_at(findings: Findings, record: TrialRecord, place: str, *, evidence: s
         what = "its stacks are" if hangs else "the traceback is"
         return NextStep(text=f"Look at {place}; {what} in Evidence, {evidence}.")
     where = "the function that waits" if hangs else "what it printed last"
-    return NextStep(text=f"Look at {where} (Evidence, {evidence}).")
+    return _show_the_line(findings, record) or NextStep(text=f"Look at {where} (Evidence, {evidence}).")
+
+
+def _show_the_line(findings: Findings, record: TrialRecord) -> NextStep | None:
+    """To run a program that a fault in C ended, and that runs Python, with that which then prints the line."""
+    invocation = findings.run.invocation
+    if record.verdict.cause not in FAULTS or invocation is None or not any(map(_PYTHON.search, invocation.command)):
+        return None
+    shows = ("--env", f"{SHOWS_THE_LINE}=1")
+    if shows in invocation.options:
+        return None
+    again = replace(invocation, options=(*invocation.options, shows))
+    text = f"Run it with {SHOWS_THE_LINE}=1: Python then prints the line in which {record.verdict.cause} met it."
+    return NextStep(text=text, command=again.argv)
 
 
 def _evidence_of(findings: Findings, record: TrialRecord) -> Evidence | None:
