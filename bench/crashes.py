@@ -36,6 +36,7 @@ class Crash:
     says: str = ""
     start: tuple[str, ...] = ("{python}", "train.py")
     files: dict[str, str] = field(default_factory=dict)
+    place: str = ""
     gpu: bool = False
     torch: bool = False
 
@@ -46,12 +47,23 @@ class Crash:
 
     def line(self) -> str:
         """``train.py:3``, where it fails; empty where no line is at fault."""
+        if self.place:
+            return self.place
         for name, text in self.programs.items():
             for number, line in enumerate(text.splitlines(), 1):
                 if MARK in line:
                     return f"{name}:{number}"
         return ""
 
+
+INSTALLED_IN = "PYTHONPATH=$PYTHONPATH:env/lib/python3.11/site-packages"
+PACKAGE = "env/lib/python3.11/site-packages/program"
+INSTALLED = {
+    "env/bin/start": "import sys\nfrom program.core import main\nsys.exit(main())\n",
+    f"{PACKAGE}/__init__.py": "",
+    f"{PACKAGE}/core.py": "import json\n\n\ndef main():\n    json.loads('oh')\n",
+}
+"""A program that was installed, with the script that an installer writes to start it."""
 
 CRASHES: dict[str, Crash] = {
     "plain": Crash(
@@ -235,6 +247,118 @@ outer()
 """,
         "SIGSEGV",
     ),
+    "no-file": Crash(
+        """
+from dataclasses import dataclass
+@dataclass(frozen=True)
+class Config:
+    rate: float = 0.1
+def warm_up(config):
+    config.rate = 0.2  # here
+warm_up(Config())
+""",
+        "FrozenInstanceError",
+        says="cannot assign to field",
+    ),
+    "expression": Crash(
+        """
+def rate(text):
+    return eval(text)  # here
+rate("base * 2")
+""",
+        "NameError",
+        says="'base' is not defined",
+    ),
+    "typed-in": Crash(
+        "",
+        "JSONDecodeError",
+        start=("{python}", "-c", "import json\ndef load():\n    json.loads('oh')\nload()"),
+        place="load (<string>:3",
+    ),
+    "message-with-a-file": Crash(
+        """
+def read():
+    raise ValueError("the config is bad:\\n  File \\"conf.yaml\\", line 3\\nKeyError: 'rate'\\n")  # here
+read()
+""",
+        "ValueError",
+        says="the config is bad",
+    ),
+    "message-with-a-traceback": Crash(
+        """
+import traceback
+def attempt():
+    try:
+        {}["old"]
+    except KeyError:
+        text = traceback.format_exc()
+    raise RuntimeError("the third attempt failed; the first:\\n" + text)  # here
+attempt()
+""",
+        "RuntimeError",
+        says="the third attempt failed",
+    ),
+    "message-that-raises": Crash(
+        """
+import sys
+sys.excepthook = lambda *error: sys.stderr.write("sorry\\n")
+class Bad(Exception):
+    def __str__(self):
+        return "code %d" % self.missing
+def step():
+    raise Bad(3)  # here
+step()
+""",
+        "Bad",
+        says="<exception str() failed>",
+    ),
+    "installed": Crash(
+        "",
+        "JSONDecodeError",
+        start=("sh", "-c", f"{INSTALLED_IN} {{python}} env/bin/start"),
+        place="main (program/core.py:5",
+        files=INSTALLED,
+    ),
+    "installed-module": Crash(
+        "",
+        "JSONDecodeError",
+        start=("sh", "-c", f"{INSTALLED_IN} {{python}} -m program"),
+        place="main (program/core.py:5",
+        files={**INSTALLED, f"{PACKAGE}/__main__.py": "from program.core import main\nmain()\n"},
+    ),
+    "interrupted": Crash(
+        """
+def train():
+    raise KeyboardInterrupt("a callback of its own")  # here
+train()
+""",
+        "SIGINT",
+        says="a callback of its own",
+    ),
+    "assertion": Crash(
+        """
+import ctypes, faulthandler
+faulthandler.enable()
+def attend():
+    ctypes.CDLL(None).__assert_fail(b"heads < 3", b"attend.c", 2, b"attend")  # here
+attend()
+""",
+        "SIGABRT",
+        says="Assertion `heads < 3' failed",
+    ),
+    "ignored": Crash(
+        """
+import sys
+class Writer:
+    def __del__(self):
+        self.file.close()
+writer = Writer()
+sys.exit("no dataset named foo")
+""",
+        "exit-1",
+        says="stderr ends: no dataset named foo",
+        start=("{python}", "-S", "-E", "train.py"),
+    ),
     "killed": Crash(
         """
 import os
@@ -275,6 +399,35 @@ if __name__ == "__main__":
 """,
         "RuntimeError",
         says="rank 1 has no data",
+        torch=True,
+    ),
+    "collate": Crash(
+        """
+import torch
+from torch.utils.data import DataLoader
+def main():
+    data = [torch.zeros(3), torch.zeros(4)]
+    for batch in DataLoader(data, batch_size=2, num_workers=1):  # here
+        pass
+if __name__ == "__main__":
+    main()
+""",
+        "RuntimeError",
+        says="stack expects each tensor to be equal size",
+        torch=True,
+    ),
+    "spawned-segfault": Crash(
+        """
+import ctypes, faulthandler
+import torch.multiprocessing
+def worker(rank):
+    faulthandler.enable()
+    ctypes.string_at(0)  # here
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(worker, nprocs=1)
+""",
+        "ProcessExitedException",
+        says="SIGSEGV",
         torch=True,
     ),
     "module": Crash(
@@ -478,6 +631,7 @@ step(torch.ones(2, 2, device="cuda"))
 def run(crash: Crash, folder: Path) -> dict[str, str]:
     """What the instrument says of it: ``verdict``, ``because``, ``place``."""
     for name, text in crash.programs.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     argv = [word.format(python=sys.executable) for word in crash.start]
     own = [sys.executable, "-m", "harness", "run", "--json", "--limit", "90s", "--runs", str(folder / "runs"), "--"]

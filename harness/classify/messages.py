@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.reading.printed import HEADING
+from harness.reading.printed import quoted_in
 
 if TYPE_CHECKING:
     from harness.core.evidence import WorkerResult
@@ -80,8 +80,7 @@ def carried(result: WorkerResult) -> tuple[str, str]:
     Whoever raises it again says no more than where it came from.
     """
     message = result.message or ""
-    _, heading, quoted = message.rpartition(HEADING)
-    error = _QUOTED.search(quoted.rstrip()) if heading else None
+    error = _QUOTED.search(quoted_in(message).rstrip())
     if error is None:
         return result.bare or "an exception", message
     return error["name"].rpartition(".")[2], error["message"] or ""

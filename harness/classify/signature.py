@@ -12,17 +12,17 @@ from harness.reading.frames import (
     SHIM_FILE,
     begun_by_the_program,
     is_noise,
-    is_own,
     native_leaf,
+    own_frames,
     plain,
     python_frames,
 )
-from harness.reading.printed import fatal_frames, raised_in
+from harness.reading.printed import fatal_frames, raised_at, raised_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.core.evidence import Frame, ThreadStack
+    from harness.core.evidence import Frame, ThreadStack, WorkerResult
     from harness.core.verdict import Kind
 
 FRAMES = 6
@@ -53,7 +53,7 @@ def stack_names(thread: ThreadStack) -> tuple[str, ...]:
     Native frames further out are left out, so that a source without native frames gives the same names for the
     same wait in Python.
     """
-    return _names_of((*native_leaf(thread), *python_frames(thread)))
+    return frame_names((*native_leaf(thread), *python_frames(thread)))
 
 
 def stack_path(thread: ThreadStack) -> tuple[str, ...]:
@@ -68,18 +68,23 @@ def own_path(frames: Iterable[Frame]) -> tuple[str, ...]:
     no part in it. Neither have functions of packages, which a switch or another version puts between the same two.
     """
     python = [frame for frame in frames if not frame.native and not frame.file.endswith(SHIM_FILE)]
-    names = _names_of(filter(is_own, python)) or _names_of(python)
+    names = frame_names(own_frames(python)) or frame_names(python)
     return tuple(reversed(dict.fromkeys(reversed(names))))[:FRAMES]
 
 
 def traceback_names(text: str) -> tuple[str, ...]:
     """The functions of the last traceback in ``text``, innermost first."""
-    return _names_of(raised_in(text))
+    return frame_names(raised_in(text))
+
+
+def raised_names(result: WorkerResult | None) -> tuple[str, ...]:
+    """The functions in which the exception of a rank was raised, innermost first."""
+    return frame_names(raised_at(result)) if result is not None else ()
 
 
 def fatal_names(text: str) -> tuple[str, ...]:
     """The functions of the first thread in a faulthandler dump within ``text``, innermost first."""
-    return _names_of(fatal_frames(text))
+    return frame_names(fatal_frames(text))
 
 
 def error_line(lines: Sequence[str]) -> str:
@@ -100,7 +105,8 @@ def line_names(line: str) -> tuple[str, ...]:
     return (f'"{_VARYING.sub("#", line)}"',) if line else ()
 
 
-def _names_of(frames: Iterable[Frame]) -> tuple[str, ...]:
+def frame_names(frames: Iterable[Frame]) -> tuple[str, ...]:
+    """What a failure in these frames is known by: ``module.function`` of each."""
     return tuple(_name(frame) for frame in frames if not _is_left_out(frame))
 
 

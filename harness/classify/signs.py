@@ -12,7 +12,7 @@ from harness.core.dotted import leaves
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
 from harness.reading.desync import of_this_silence
-from harness.reading.frames import bare, different_stacks, is_own, python_frames, spell, traceback_frames
+from harness.reading.frames import bare, different_stacks, is_own, own_line, python_frames, spell, traceback_frames
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
 from harness.reading.pace import deciding_total_s, instead_of_time
@@ -318,8 +318,8 @@ def ended_by_exception(case: Case) -> str:
             match = next(reversed([*_PRINTED.finditer(log.before_end)]), None)
         if match is not None:
             thread, process, traceback, error = match.groups()
-            own = next(filter(is_own, reversed(traceback_frames(traceback))), None)
-            where = f" in {spell(own)}" if own is not None else ""
+            frames = traceback_frames(traceback)[::-1]
+            where = f" in {spell(own_line(frames))}" if frames else ""
             short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
             who = thread or (f"process {process}" if process else "its main thread, which is at its exit,")
             return f"before that {who} had ended by an exception{where}: {short}"

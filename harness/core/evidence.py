@@ -323,7 +323,9 @@ class WorkerResult:
     """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one.
 
     ``begun_by_python`` says that another Python process of the program began it, which may have expected that;
-    ``program`` stands for what it ran, 0 where that is not known.
+    ``program`` stands for what it ran, 0 where that is not known. ``frames`` are those in which the exception was
+    raised, innermost first, empty where only the text of its ``traceback`` is known; ``quoted`` is the traceback of a
+    pool's worker, from which it came.
     """
 
     id: EvidenceId
@@ -336,6 +338,8 @@ class WorkerResult:
     notes: tuple[str, ...] = ()
     begun_by_python: bool = False
     program: int = 0
+    frames: tuple[Frame, ...] = ()
+    quoted: str | None = None
 
     @property
     def bare(self) -> str:

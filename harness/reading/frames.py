@@ -32,10 +32,15 @@ _SYSTEM_FILE = re.compile(
     r"|^\.\.?/(nptl|sysdeps|csu|io|posix|signal|misc|socket|time)/.*\.[chS]$"  # its sources, as pystack does
 )
 _RUNTIME_FUNCTION = re.compile(r"^_?Py[A-Z_]|^_PyEval|^lock_PyThread|^ffi_|^(clone3?|start_thread|_start|__libc_start)")
-_STDLIB = re.compile(r"(^|/)lib/python3\.\d+/(?!site-packages/)|^<frozen")
+_STDLIB = re.compile(
+    r"(^|/)(lib(64)?/(python3\.\d+t?|pypy3(\.\d+)?)|lib-python/3)/(?!(site|dist)-packages/)|/python3\d+t?\.zip/|^<frozen"
+)
 _STDLIB_FILES = frozenset({"threading.py", "queue.py", "subprocess.py", "selectors.py", "socket.py", "popen_fork.py"})
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/(?P<package>[^/]+)")
 _TEMPLATE = re.compile(r"<(?!locals>|lambda>|module>|genexpr>|listcomp>|dictcomp>|setcomp>)[^<>]*>")
+STUB_LINES = 12
+"""Lines at most of the script that an installer writes to start a program (pip, uv and conda need 7 to 12)."""
+
 SHIM_FILE = "/nsa_harness_shim.py"
 """The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
 
@@ -126,6 +131,44 @@ def is_own(frame: Frame) -> bool:
     return not frame.native and not is_stdlib(frame) and not package(frame)
 
 
+def own_frames(frames: Sequence[Frame]) -> list[Frame]:
+    """Those of ``frames``, which come innermost first, that are the program's own, less what starts an installed one.
+
+    That is a script without a suffix in the ``bin`` of the same environment, which does nothing but call the package.
+    """
+    own: list[Frame] = []
+    inside: Frame | None = None
+    for frame in frames:
+        if is_own(frame) and not (inside is not None and _is_stub(frame, inside)):
+            own.append(frame)
+        inside = frame
+    return own
+
+
+def _is_stub(frame: Frame, inside: Frame) -> bool:
+    """Whether ``frame`` is that of a script which an installer wrote, and ``inside`` the one that it calls."""
+    installed = _INSTALLED.match(inside.file)
+    folder, _, name = frame.file.rpartition("/")
+    if installed is None or "." in name or bare(frame) != "<module>" or frame.line > STUB_LINES:
+        return False
+    packages = PurePosixPath(inside.file[: installed.start("package")])  # /venv/lib/python3.11/site-packages
+    return len(packages.parents) > 2 and folder == str(packages.parents[2] / "bin")
+
+
+def own_line(frames: Sequence[Frame]) -> Frame:
+    """The one of ``frames``, which come innermost first, to look at: the innermost of the program's own.
+
+    Code that a library made, of a template or of a class, is in no file, and counts only where the whole program was
+    typed in. A program that is all installed began in one of its packages: of that the innermost; else of any code.
+    """
+    own = own_frames(frames)
+    in_a_file = [frame for frame in own if not _is_in_no_file(frame)]
+    typed_in = [frame for frame in own if frame.file == frames[-1].file]
+    packages = [package(frame) for frame in frames if package(frame)]
+    started = [frame for frame in frames if packages and package(frame) == packages[-1]]
+    return next(iter((*in_a_file, *typed_in, *started, *own, *frames)))
+
+
 def bare(frame: Frame) -> str:
     """The name of its function alone: only some sources say in which class or function that was defined."""
     return frame.function if frame.native else frame.function.rpartition(".")[2]
@@ -187,7 +230,7 @@ def mentions(frames: Iterable[Frame], *parts: str) -> bool:
 
 def own_frame(thread: ThreadStack) -> Frame | None:
     """The innermost frame of the program's own code; None where none is on the stack."""
-    return _in_a_file(filter(is_own, begun_by_the_program(thread)))
+    return _in_a_file(own_frames(begun_by_the_program(thread)))
 
 
 def telling_frame(thread: ThreadStack) -> Frame | None:
@@ -201,10 +244,14 @@ def _in_a_file(frames: Iterable[Frame]) -> Frame | None:
     """The first frame whose code a reader can open, else the first: that of ``exec`` and ``-c`` is in no file."""
     first: Frame | None = None
     for frame in frames:
-        if not frame.file.startswith("<"):
+        if not _is_in_no_file(frame):
             return frame
         first = first or frame
     return first
+
+
+def _is_in_no_file(frame: Frame) -> bool:
+    return frame.file.startswith("<")
 
 
 def begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:

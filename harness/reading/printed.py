@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import is_own, traceback_frames
+from harness.reading.frames import traceback_frames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.core.evidence import Frame
+    from harness.core.evidence import Frame, WorkerResult
 
 RANK = re.compile(r"^\[rank\d+\]: ?")
 """What torch puts in front of the lines of a rank's traceback."""
@@ -28,17 +28,38 @@ HEADING = "Traceback (most recent call last):"
 _REMOTE = re.compile(r'RemoteTraceback: \n"""\n(?P<quoted>.*?)\n"""', re.DOTALL)
 """How multiprocessing and concurrent.futures quote the traceback of a worker, above the one of whoever asked it."""
 
+_QUOTES = re.compile(r"^(?:Original |-- Process \d+ terminated with the following error:\n|-{75}\n)\Z", re.MULTILINE)
+"""What torch, and a manager of multiprocessing, put in front of another process's traceback within a message."""
+
+_SYNTAX = re.compile(r'^  File "[^"\n]+", line \d+\n(?: .*\n)*(?:Syntax|Indentation|Tab)Error\b', re.MULTILINE)
+"""The traceback of a SyntaxError in the program itself."""
+
+_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:: .*|:?)$", re.MULTILINE)
+"""The line below the frames of a traceback; what follows is the message's."""
+
+_IGNORED = re.compile(
+    r"^(?:Exception ignored |Error in atexit)[^\n]*\nTraceback \(most recent call last\):\n(?:[ \t].*\n)*(?:\S.*\n?)?",
+    re.MULTILINE,
+)
+"""What Python prints of an exception in a destructor or at its exit, by which nothing ends."""
+
 _WORD = re.compile(r"\w")
+FATAL = "Fatal Python error: "
+"""How the dump begins that faulthandler prints where a signal ends a program."""
+
 _FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
 
 LAUNCHER = re.compile(r"(?:[IWEF]\d{4} \S+ +\d+ |[A-Z]+:)torch[./]distributed[./](?:elastic|run)\b")
 """How a line begins that torch's launcher prints; behind the one that names an exit status it only says so again."""
 
 
-def before_launcher(text: str) -> list[str]:
-    """The lines of what a program printed, without those of torch's launcher and its closing report of who failed."""
+def of_its_end(text: str) -> list[str]:
+    """The lines of what a program printed that may tell of its end.
+
+    Those of torch's launcher are not among them, nor its closing report of who failed, nor what Python ignored.
+    """
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in _IGNORED.sub("", text).splitlines():
         if not LAUNCHER.match(line):
             lines.append(line)
         elif "failed (exitcode" in line:
@@ -63,19 +84,42 @@ def ending_traceback(lines: Sequence[str]) -> str:
 def raised_in(text: str) -> tuple[Frame, ...]:
     """The frames of the last traceback in ``text``, innermost first.
 
-    Where an exception came from another process of a pool, that one's come before those of whoever waited for it.
+    Where an exception came from another process, whose traceback is quoted, that one's come before those of whoever
+    waited for it.
     """
-    before, _, last = text.rpartition(HEADING)
+    before, heading, last = text.rpartition(HEADING)
+    error = _ERROR.search(last) if heading else None
+    if heading and error is not None:
+        later = _SYNTAX.search(last, error.end())
+        last = later[0] if later else last[: error.start()]
     frames = traceback_frames(last)[::-1]
+    if _QUOTES.search(before):
+        return frames + raised_in(before)
     *_, remote = (None, *_REMOTE.finditer(before))
     if remote is None or HEADING in before[remote.end() :]:  # that was of an earlier one
         return frames
-    return traceback_frames(remote["quoted"])[::-1] + frames
+    return raised_in(remote["quoted"]) + frames
 
 
-def own_line(frames: Sequence[Frame]) -> Frame:
-    """The innermost of ``frames``, which come innermost first, that is the program's own; of any code where none is."""
-    return next(filter(is_own, frames), frames[0])
+def quoted_in(message: str) -> str:
+    """The traceback that ``message`` quotes of another process, with its error; empty where no library put it there.
+
+    A program may put one into a message of its own, of something that failed earlier.
+    """
+    before, _, quoted = message.rpartition(HEADING)
+    return quoted if _QUOTES.search(before) else ""
+
+
+def raised_at(result: WorkerResult) -> tuple[Frame, ...]:
+    """The frames of the exception that ended a rank, innermost first.
+
+    Those of another process, whose exception it hands on, come before its own.
+    """
+    if not result.frames:
+        return raised_in(result.traceback or "")
+    message = result.message or ""
+    elsewhere = raised_in(message if quoted_in(message) else result.quoted or "")
+    return elsewhere + result.frames
 
 
 def fatal_frames(text: str) -> tuple[Frame, ...]:

@@ -11,8 +11,8 @@ from harness.core.dotted import leaves
 from harness.core.errors import StoreError
 from harness.core.ports import Block
 from harness.core.verdict import FAILURES
-from harness.reading.frames import own_frame, telling_frame
-from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, own_line, raised_in
+from harness.reading.frames import own_frame, own_line, telling_frame
+from harness.reading.printed import ending_traceback, fatal_frames, of_its_end, raised_at, raised_in
 from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
@@ -258,13 +258,18 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
     if evidence is None:
         return PlaceToLook(text="line not known: its evidence is missing")
     result = evidence.result_of(record.verdict.rank)
-    if record.verdict.kind in FAILURES and result is not None and result.traceback:
-        return last_line(result.traceback, trial=record.trial)
+    if record.verdict.kind in FAILURES and result is not None and result.exception:
+        cited = [
+            log.text for log in evidence.logs if log.id in record.verdict.cites
+        ]  # where a process that it began died
+        frames = fatal_frames("\n".join(cited)) + raised_at(result)
+        none = PlaceToLook(text="no line in its traceback")
+        return _innermost(frames, trial=record.trial) if frames else none
     why = "it ended without a traceback" if record.verdict.kind in ENDED_BY_ITSELF else "no stack was taken"
     is_one = not evidence.ranks  # of several, a traceback in the output may be another rank's
     if is_one and record.verdict.kind in ENDED_BY_ITSELF:
         for log in evidence.logs:
-            lines = before_launcher(log.text) if log.id in record.verdict.cites else []
+            lines = of_its_end(log.text) if log.id in record.verdict.cites else []
             frames = fatal_frames("\n".join(lines)) or raised_in(ending_traceback(lines))
             if frames:
                 return _innermost(frames, trial=record.trial)
@@ -277,12 +282,6 @@ def place_in(record: TrialRecord, evidence: Evidence | None) -> PlaceToLook:
         return PlaceToLook.at(frame.function, frame.file, frame.line, trial=record.trial)
     phase = record.verdict.phase
     return PlaceToLook(text=f"{why}; it was in {phase}" if phase else why)
-
-
-def last_line(traceback: str, *, trial: Trial | None = None) -> PlaceToLook:
-    """The innermost place of a traceback that is not a library's: ``f (nsa/train/trainer.py:59)``."""
-    frames = raised_in(traceback)
-    return _innermost(frames, trial=trial) if frames else PlaceToLook(text="no line in its traceback")
 
 
 def _innermost(frames: Sequence[Frame], *, trial: Trial | None) -> PlaceToLook:

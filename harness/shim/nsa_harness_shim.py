@@ -60,6 +60,9 @@ RECORDS_S = 30.0
 MOST_FILES = 1024
 """The kernel's table of a process's files grows to the highest number in it."""
 
+ALIKE = 3
+"""Rows that Python shows at most of one line which calls itself."""
+
 MOST_POSITIONS, MOST_ITEMS = 20, 1_000
 """Rows that are told, and items of a list that is searched: the program waits meanwhile."""
 
@@ -504,7 +507,9 @@ def show_stacks(file: "TextIO") -> None:
             answer = {"positions": positions(frames), "values": values(frames), "loop": event_loop(frames)}
             file.write(f"inside {json.dumps(answer)}\n")
             file.flush()
-        except Exception:  # noqa: BLE001, S110 - whatever a program's own objects do when they are looked at
+        except KeyboardInterrupt:  # that is for the program
+            raise
+        except BaseException:  # noqa: BLE001, S110 - whatever a program's own objects do when they are looked at
             pass
         faulthandler.dump_traceback(file, all_threads=True)
 
@@ -681,8 +686,10 @@ def positions(frames: "list[FrameType]") -> "list[tuple[str, str, int, str, int,
 def position(frame: "FrameType") -> "tuple[str, int, int] | None":
     """A local's name, its place among those of its type in a list that the function has at hand, and their number."""
     values = frame.f_locals
-    own: dict[str, Any] = getattr(values.get("self"), "__dict__", {})
-    lists = list(map(items_of, (*values.values(), *own.values(), *own.get("_modules", {}).values())))
+    own = attributes(values.get("self"))
+    modules: Any = own.get("_modules")
+    children = modules.values() if issubclass(kind_of(modules), dict) else ()
+    lists = list(map(items_of, (*values.values(), *own.values(), *children)))
     for name, value in values.items():
         if name == "self" or value is None or isinstance(value, (int, float, str, bytes)):
             continue
@@ -704,11 +711,18 @@ def place_among(items: "Sequence[Any]", value: "Any") -> "tuple[int | None, int]
     return place, alike
 
 
+def attributes(value: object) -> "Mapping[str, Any]":
+    """What an object holds, without a word of its own about it; nothing of one that has slots."""
+    return asked(object.__getattribute__, value, "__dict__", otherwise={})
+
+
 def items_of(value: "Any") -> "Sequence[Any]":
     """The items of a list, a tuple, or a torch ModuleList or Sequential; nothing of anything else, or of a huge one."""
     if not issubclass(kind_of(value), (list, tuple)):
-        modules = getattr(value, "__dict__", {}).get("_modules")
-        value = tuple(modules.values()) if modules and hasattr(kind_of(value), "__len__") else ()
+        modules: Any = attributes(value).get("_modules")
+        value = (
+            tuple(modules.values()) if issubclass(kind_of(modules), dict) and hasattr(kind_of(value), "__len__") else ()
+        )
     return value if 1 < len(value) <= MOST_ITEMS else ()
 
 
@@ -769,7 +783,12 @@ def limit_in(name: str, args: "Sequence[object]", kwargs: "Mapping[str, object]"
     """The time limit that a call of one of ``LIMITED`` gives, in seconds; None where it leaves that to torch."""
     place = LIMITED[name]
     limit: Any = kwargs.get("timeout", args[place] if len(args) > place else None)
-    return float(limit.total_seconds()) if hasattr(limit, "total_seconds") else None
+    return asked(seconds_of, limit, otherwise=None)
+
+
+def seconds_of(limit: "Any") -> float:
+    """The seconds of a timedelta."""
+    return float(limit.total_seconds())
 
 
 def watch_limits(speaker: Speaker, module: "Any", name: str) -> None:
@@ -854,7 +873,7 @@ class Waiting:
 
         try:
             loader.exec_module = exec_module
-        except AttributeError:  # a loader with slots: this module's progress stays unseen
+        except Exception:  # noqa: BLE001 - a loader with slots, or one of the program's: this module stays unseen
             return
 
 
@@ -865,12 +884,9 @@ def tell_exceptions(speaker: Speaker) -> None:
     before = sys.excepthook
 
     def excepthook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
-        try:
-            # Of Ctrl-C nothing is kept: Python dies of the signal only where nothing is imported after it.
-            if not issubclass(kind, KeyboardInterrupt) and not is_shown_by_the_program():
-                keep_exception(speaker, kind, error, trace)
-        except OSError:  # a full disk: standard error still has it
-            speaker.raised = True
+        # Of Ctrl-C nothing is kept: Python dies of the signal only where nothing is imported after it.
+        if not issubclass(kind, KeyboardInterrupt) and not is_shown_by_the_program():
+            keep_exception(speaker, error, trace)
         before(kind, error, trace)
 
     sys.excepthook = excepthook
@@ -883,18 +899,16 @@ def tell_of_the_last(speaker: Speaker) -> None:
     Python remembers it for debuggers. So do test runners and shells of one that they have shown, and go on: those were
     not raised through the program's main module.
     """
-    error, trace = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
-    if speaker.raised or trace is None or not isinstance(error, Exception):
+    error: Any = getattr(sys, "last_value", None)
+    trace = getattr(sys, "last_traceback", None)
+    if speaker.raised or trace is None or not issubclass(kind_of(error), Exception):
         return
     frame = trace.tb_frame
     outermost = frame.f_globals.get("__name__"), frame.f_code.co_name
     is_typed = frame.f_code.co_filename.startswith("<") and frame.f_code.co_filename not in ("<string>", "<stdin>")
     if is_typed or outermost not in (("__main__", "<module>"), ("runpy", "_run_module_as_main")):
         return
-    try:
-        keep_exception(speaker, type(error), error, trace)
-    except OSError:  # a full disk: standard error still has it
-        speaker.raised = True
+    keep_exception(speaker, error, trace)
 
 
 def is_shown_by_the_program() -> bool:
@@ -908,32 +922,39 @@ def is_shown_by_the_program() -> bool:
     return frame.f_code.co_name in ("<module>", "_run_module_as_main", "_bootstrap")
 
 
-def keep_exception(
-    speaker: Speaker, kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
-) -> None:
-    """Write ``result_rank{r}.json``, as our own worker does."""
-    import json
-    import traceback
-
+def keep_exception(speaker: Speaker, error: BaseException, trace: "TracebackType | None") -> None:
+    """Write ``result_rank{r}.json``, as our own worker does; nothing that goes wrong here reaches the program."""
     if speaker.silent or speaker.raised:
         return
-    if speaker.fd < 0 and (is_launcher(speaker.folder) or not speaker.open()):
-        return
-    speaker.raised = True
-    first, text = first_of(error), "".join(traceback.format_exception(kind, error, trace))
+    try:
+        if speaker.fd < 0 and (is_launcher(speaker.folder) or not speaker.open()):
+            return
+        speaker.raised = True
+        write_exception(speaker, error, trace)
+    except BaseException:  # noqa: BLE001 - a full disk, or whatever an exception's own methods do: stderr still has it
+        speaker.raised = True
+
+
+def write_exception(speaker: Speaker, error: BaseException, trace: "TracebackType | None") -> None:
+    """Write what was raised and where; of a group, which says nothing but how many there are, the first in it."""
+    import json
+
+    first = first_of(error)
+    text = asked(traceback_of, error, trace)
     if first is not error:
-        text += "\nThe first of them:\n\n" + "".join(
-            traceback.format_exception(type(first), first, first.__traceback__)
-        )
+        trace = first.__traceback__
+        text += "\nThe first of them:\n\n" + asked(traceback_of, first, trace)
     result = {
         "status": "raised",
         "steps_done": speaker.steps,
         "phase": speaker.phase,
-        "exception": name_of(type(first)),
-        "message": str(first),
+        "exception": asked(name_of, type(first), otherwise="Exception"),
+        "message": asked(str, first, otherwise="<exception str() failed>"),
         "traceback": without_us(text),
         "begun_by_python": speaker.is_below,
         "program": program_number(),
+        "frames": raised_at(first, trace),
+        "quoted": asked(quoted_by, first, otherwise=None),
     }
     path = speaker.result_path()
     fresh = f"{path}.{speaker.pid}.tmp"
@@ -942,11 +963,60 @@ def keep_exception(
     os.replace(fresh, path)
 
 
+def asked(ask: "Callable[..., Any]", *about: object, otherwise: "Any" = "") -> "Any":
+    """What an object of the program's answers; ``otherwise`` where it raises, which may be anything."""
+    try:
+        return ask(*about)
+    except BaseException:  # noqa: BLE001 - also what no other program would raise there
+        return otherwise
+
+
+def traceback_of(error: BaseException, trace: "TracebackType | None") -> str:
+    """The text that Python prints of an exception."""
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def raised_at(error: BaseException, trace: "TracebackType | None") -> "list[dict[str, Any]]":
+    """Where an exception was raised, innermost first; of one that repeats, three, as Python shows them."""
+    rows: list[dict[str, Any]] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        row = {"function": code.co_name, "file": code.co_filename, "line": trace.tb_lineno or 0}
+        if code.co_filename != __file__ and rows[-ALIKE:] != [row] * ALIKE:
+            rows.append(row)
+        trace = trace.tb_next
+    return asked(syntax_error_at, error, otherwise=[]) + rows[::-1]
+
+
+def syntax_error_at(error: "Any") -> "list[dict[str, Any]]":
+    """The line of a file that is no Python."""
+    if not issubclass(kind_of(error), SyntaxError) or not error.filename or error.filename.startswith("<"):
+        return []
+    return [{"function": "<module>", "file": str(error.filename), "line": int(error.lineno or 0)}]
+
+
+def quoted_by(error: BaseException) -> "str | None":
+    """The traceback of a pool's worker, which multiprocessing and concurrent.futures give as the cause."""
+    cause = error.__cause__
+    text = getattr(cause, "tb", None) if type(cause).__name__.endswith("RemoteTraceback") else None
+    return text if type(text) is str else None
+
+
 def first_of(error: BaseException) -> BaseException:
-    """What was raised: of a group, which says nothing but how many there are, the first in it."""
-    while "ExceptionGroup" in type(error).__name__ and getattr(error, "exceptions", ()):
-        error = error.exceptions[0]  # type: ignore[attr-defined]
+    """What was raised: of a group the first in it, which may be a group."""
+    for _ in range(MOST_POSITIONS):
+        inside = asked(first_inside, error, otherwise=None)
+        if not issubclass(kind_of(inside), BaseException):
+            break
+        error = inside
     return error
+
+
+def first_inside(error: "Any") -> "Any":
+    """The first exception of a group, also of one of a package for Python before 3.11; None of anything else."""
+    return error.exceptions[0] if "ExceptionGroup" in kind_of(error).__name__ else None
 
 
 def program_number() -> int:

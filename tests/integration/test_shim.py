@@ -426,6 +426,58 @@ def test_an_exception_that_a_hook_of_the_programs_own_shows_is_kept_too(train, p
     assert "in load" in said["traceback"]
 
 
+BAD = """
+class Bad(Exception):
+    def __str__(self):
+        {answer}
+def step():
+    raise Bad(3)
+"""
+
+
+@pytest.mark.parametrize("hook", ["", THEIRS], ids=["Python's hook", "a hook of its own"])
+@pytest.mark.parametrize(
+    "answer", ["return self.missing", "return None", "raise SystemExit(4)", "raise KeyboardInterrupt"]
+)
+def test_an_exception_that_cannot_say_what_it_is_ends_the_program_as_without_us(answer, hook, place):
+    program = f"{hook}{BAD.format(answer=answer)}step()\n"
+    (place / "program.py").write_text(program)
+    bare = subprocess.run([sys.executable, str(place / "program.py")], capture_output=True, text=True, check=False)
+    done = run(place, program)
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
+    assert (done.returncode, done.stderr) == (bare.returncode, bare.stderr)
+    assert (said["exception"], said["message"]) == ("__main__.Bad", "<exception str() failed>")
+    assert [frame["function"] for frame in said["frames"]] == ["step", "<module>"]
+
+
+def test_where_an_exception_was_raised_is_told_apart_from_its_message(place):
+    quoting = (
+        "def step(n):\n    if n: step(n - 1)\n    raise ValueError('bad:\\n  File \"conf.yaml\", line 3')\nstep(9)\n"
+    )
+    run(place, quoting)
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
+    rows = [(frame["function"], frame["line"]) for frame in said["frames"]]
+    assert rows == [("step", 3), ("step", 2), ("step", 2), ("step", 2), ("<module>", 4)]
+    assert {Path(frame["file"]).name for frame in said["frames"]} == {"program.py"}
+
+
+def test_the_line_that_is_no_python_is_told(place):
+    (place / "lib" / "net.py").write_text("x = 1\ndef f(:\n")
+    run(place, "import net\n")
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
+    assert (said["frames"][0]["file"], said["frames"][0]["line"]) == (str(place / "lib" / "net.py"), 2)
+
+
+def test_what_a_pools_worker_said_is_told_beside_who_asked_it(place):
+    run(
+        place,
+        "import multiprocessing\nwith multiprocessing.get_context('fork').Pool(1) as pool: pool.map(abs, ['x'])\n",
+    )
+    said = json.loads((place / "trial" / "result_rank0.json").read_text())
+    assert "in worker" in said["quoted"]
+    assert said["frames"][-1]["function"] == "<module>"
+
+
 TYPED = f"""{THEIRS}
 try:
     exec(compile("1 / 0", "<console>", "exec"), globals())

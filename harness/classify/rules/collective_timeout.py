@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from harness.classify.facts import conclude, place
 from harness.classify.messages import accused_ranks, cause_of, first_line
 from harness.classify.rules.stalled import stalled
-from harness.classify.signature import traceback_names
+from harness.classify.signature import raised_names
 from harness.classify.views import (
     cited,
     still_there,
@@ -64,7 +64,7 @@ def collective_timeout(case: Case) -> Verdict | None:
         else f"{gave_up}; {how}",
         cites=(*cited(followers), *cited(missing), "exit"),
         confidence=Confidence.HIGH if missing else Confidence.MEDIUM,
-        names=traceback_names(result.traceback or ""),
+        names=raised_names(result),
     )
     return replace(verdict, rank=rank)
 
@@ -110,7 +110,7 @@ def _last_place(view: RankView) -> str:
 def _call(view: RankView) -> str:
     """The collective that a rank waited in, by its traceback; empty without one."""
     result = view.facts.result
-    names = traceback_names((result.traceback or "") if result else "")
+    names = raised_names(result)
     for name in reversed(names):
         function = name.rpartition(".")[2]
         if function in COLLECTIVES:

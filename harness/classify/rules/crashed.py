@@ -15,8 +15,10 @@ from harness.classify.rules.passed import early_exit
 from harness.classify.signature import (
     error_line,
     fatal_names,
+    frame_names,
     line_names,
     own_path,
+    raised_names,
     traceback_names,
 )
 from harness.classify.signs import ended_well
@@ -25,8 +27,16 @@ from harness.classify.views import (
 )
 from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import REFUSED, Confidence, Kind
-from harness.reading.frames import spell
-from harness.reading.printed import RANK, before_launcher, ending_traceback, fatal_frames, own_line, raised_in
+from harness.reading.frames import own_line, spell
+from harness.reading.printed import (
+    FATAL,
+    RANK,
+    ending_traceback,
+    fatal_frames,
+    of_its_end,
+    raised_at,
+    raised_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +50,13 @@ NOBODY_KNOWN = "; nothing says who sent it: the program, a scheduler, or the ker
 
 WENT_ON = "; the whole ended with exit status 0 all the same: whoever began that process went on, perhaps on purpose"
 """What is added where a shell goes on after a program that failed: unasked, or behind ``||`` or ``if``."""
+
+SPEAKING = frozenset({signal.SIGABRT, signal.SIGINT})
+"""Signals before which a program says why: C++, the C library and assertions abort; Python prints where Ctrl-C met it.
+"""
+
+_CHILD_DIED = re.compile(r"terminated with signal|killed by signal|terminated abruptly|exited unexpectedly")
+"""What torch and concurrent.futures raise for a process that a signal ended, whose own stack faulthandler may print."""
 
 LATE = (
     "; a GPU tells of its errors at the next call that waits for it, so an earlier line may be at fault: with "
@@ -86,7 +103,7 @@ def nonfinite(case: Case) -> Verdict | None:
         cites=(result.id, "exit"),
         confidence=Confidence.PROOF,
         phase=result.phase,
-        names=traceback_names(result.traceback or ""),
+        names=raised_names(result),
     )
 
 
@@ -104,7 +121,9 @@ def ranks_crashed(case: Case) -> Verdict | None:
 def _raised(case: Case, result: WorkerResult) -> Verdict:
     bare, message = carried(result)
     cause = cause_of(result.message or "") or bare
-    names = traceback_names(result.traceback or "")
+    log = log_with(case, fatal_names) if _CHILD_DIED.search(message) and not case.evidence.ranks else None
+    frames = (fatal_frames(log.text) if log else ()) + raised_at(result)
+    names = frame_names(frames)
     where = f" in {names[0]}" if names else ""
     goes_on = bool(ended_well(case))
     then = f"{LATE if cause in GPU_FAULTS else ''}{WENT_ON if goes_on else ''}"
@@ -112,35 +131,45 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
         case,
         Kind.CRASH,
         cause=cause,
-        because=f"raised {bare}{where}, {place(case)}: {headline(message)}{then}",
-        cites=(result.id, "exit"),
+        because=f"raised {bare}{where}{_progress(case)}: {headline(message)}{then}",
+        cites=(result.id, "exit", *((log.id,) if log else ())),
         confidence=Confidence.MEDIUM if goes_on else Confidence.PROOF,
         phase=result.phase,
         names=names,
-        path=own_path(raised_in(result.traceback or "")),
+        path=own_path(frames),
     )
 
 
 def _signalled(case: Case, number: int) -> Verdict:
     name = signal_name(number)
     log = log_with(case, fatal_names)
-    names = fatal_names(log.text) if log else ()
-    where = f" in {names[0]}" if names else ""
+    frames = fatal_frames(log.text) if log else ()
     hint = NOBODY_KNOWN if number == signal.SIGKILL else ""
-    if number == signal.SIGABRT and log is None:  # whoever aborts says why before: C++, the C library, an assertion
-        log = _stderr(case)
-        last = _last_line(_own_lines(case, before_launcher(log.text))) if log else ""
-        log, hint = (log, f"; stderr ends: {last}") if last else (None, "")
+    if number in SPEAKING:
+        log = log or _stderr(case)
+        lines = _own_lines(case, of_its_end(log.text.partition(FATAL)[0])) if log else []
+        last = _last_line(lines)
+        hint = f"; stderr {'says before its stack' if frames else 'ends'}: {last}" if last else ""
+        frames = frames or (raised_in(ending_traceback(lines)) if number == signal.SIGINT else ())
+        log = log if frames or last else None
+    names = frame_names(frames)
+    where = f" in {names[0]}" if names else ""
     return conclude(
         case,
         Kind.CRASH,
         cause=name,
-        because=f"ended by {name}{where}, {place(case)}, not sent by us{hint}",
+        because=f"ended by {name}{where}{_progress(case)}, not sent by us{hint}",
         cites=("exit", "progress", *((log.id,) if log else ())),
         confidence=Confidence.PROOF,
         names=names,
-        path=own_path(fatal_frames(log.text) if log else ()),
+        path=own_path(frames),
     )
+
+
+def _progress(case: Case) -> str:
+    """``, in backward of step 1``; nothing where all that was seen of it is that it printed."""
+    last = case.evidence.last
+    return "" if last is not None and last.phase == "output" and last.step is None else f", {place(case)}"
 
 
 def _stderr(case: Case) -> LogTail | None:
@@ -158,7 +187,7 @@ def _of_a_shell(code: int) -> str:
 
 def _error_status(case: Case, code: int) -> Verdict:
     log = log_with(case, traceback_names) or _stderr(case)
-    own = [RANK.sub("", line) for line in _own_lines(case, before_launcher(log.text))] if log else []
+    own = [RANK.sub("", line) for line in _own_lines(case, of_its_end(log.text))] if log else []
     text = ending_traceback(own)
     line = "" if text else error_line(own)
     names = line_names(line) or traceback_names(text or "\n".join(own))
@@ -181,7 +210,7 @@ def _refusal(case: Case, code: int, own: Sequence[str], line: str) -> tuple[str,
     """Cause and sentence of a program that did nothing but complain of its command line; None of any other."""
     if code != OF_USAGE or not line or not any(map(_USAGE.match, own)):
         return None
-    return REFUSED, f"exit status {code} {place(case)}: its command line was refused: {line}"
+    return REFUSED, f"exit status {code}{_progress(case)}: its command line was refused: {line}"
 
 
 def _status(case: Case, code: int, own: Sequence[str], log: LogTail | None) -> tuple[str, str]:
@@ -190,7 +219,7 @@ def _status(case: Case, code: int, own: Sequence[str], log: LogTail | None) -> t
     last = _last_line(own)
     quote = f"; {log.stream} ends: {last}" if log and last else ""
     quote = f"; it said: {headline(chr(10).join(lines))}" if cause else quote
-    return cause or f"exit-{code}", f"exit status {code} {place(case)}, without a result{_of_a_shell(code)}{quote}"
+    return cause or f"exit-{code}", f"exit status {code}{_progress(case)}, without a result{_of_a_shell(code)}{quote}"
 
 
 def _first_cause(lines: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, log_with
 from harness.classify.messages import first_line
-from harness.classify.signature import fatal_names, traceback_names
+from harness.classify.signature import fatal_names, raised_names
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -118,7 +118,7 @@ def _leak(
 def _raised(case: Case, result: WorkerResult) -> Verdict | None:
     if result.bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
         return None
-    names = traceback_names(result.traceback or "")
+    names = raised_names(result)
     exception = f"{result.bare}: {first_line(result.message)}" if result.message else result.bare
     where = f" in {names[0]}" if names else ""
     return conclude(

@@ -74,6 +74,7 @@ def test_the_sentence_that_names_the_parameter_comes_first():
     assert headline(None) == ""
 
 
+SPAWNED = "\n\n-- Process 1 terminated with the following error:\n"
 QUOTED = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\n'
 
 
@@ -81,10 +82,11 @@ QUOTED = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g
     ("exception", "message", "carries"),
     [
         ("ValueError", "bad\nsample", ("ValueError", "bad\nsample")),
-        ("x.Spawned", f"-- Process 1 failed:\n{QUOTED}a.NoData: rank 1\nhas none\n", ("NoData", "rank 1\nhas none")),
+        ("x.Spawned", f"{SPAWNED}{QUOTED}a.NoData: rank 1\nhas none\n", ("NoData", "rank 1\nhas none")),
         ("KeyError", f"Caught KeyError in worker 1.\nOriginal {QUOTED}KeyError: 'a'\n", ("KeyError", "'a'")),
-        ("x.Spawned", f"failed:\n{QUOTED}KeyboardInterrupt\n", ("KeyboardInterrupt", "")),
-        ("x.Spawned", f"failed:\n{QUOTED}", ("Spawned", f"failed:\n{QUOTED}")),
+        ("x.Spawned", f"{SPAWNED}{QUOTED}KeyboardInterrupt\n", ("KeyboardInterrupt", "")),
+        ("x.Spawned", f"{SPAWNED}{QUOTED}", ("Spawned", f"{SPAWNED}{QUOTED}")),
+        ("x.Retried", f"the first:\n{QUOTED}KeyError: 'a'\n", ("Retried", f"the first:\n{QUOTED}KeyError: 'a'\n")),
         (None, None, ("an exception", "")),
     ],
 )

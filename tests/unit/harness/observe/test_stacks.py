@@ -27,9 +27,9 @@ from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
-from harness.reading.frames import traceback_frames
+from harness.reading.frames import own_line, spell, traceback_frames
+from harness.reading.printed import raised_in
 from harness.reading.waits import ASKED_BY
-from harness.report.summary import last_line
 from harness.shim.nsa_harness_shim import without_us
 from harness.testing.executors import wait_gone
 from stack_sources import ScriptedSource
@@ -185,16 +185,19 @@ def test_the_line_of_an_exception_is_the_programs_own_also_where_a_message_quote
             "",
         )
     )
-    assert last_line(quoted).text == "work (/work/train.py:30)"
+    assert spell(own_line(raised_in(quoted))) == "work (work/train.py:30)"
     assert [f.line for f in traceback_frames(quoted)] == [90, 30, 7]
     assert without_us(quoted) == quoted.replace("\n".join(quoted.splitlines()[5:8]) + "\n", "")
 
 
 def test_a_line_that_is_no_python_is_the_place_of_its_error():
     text = '  File "/work/train.py", line 1, in <module>\n    import net\n  File "/work/net.py", line 2\n    def f(:\n'
-    assert last_line(f"{text}          ^\nSyntaxError: invalid syntax\n").text == "<module> (/work/net.py:2)"
+    assert spell(own_line(raised_in(f"{text}          ^\nSyntaxError: invalid syntax\n"))) == "<module> (work/net.py:2)"
     of_a_string = text.replace("/work/net.py", "<string>")
-    assert last_line(f"{of_a_string}          ^\nSyntaxError: invalid syntax\n").text == "<module> (/work/train.py:1)"
+    assert (
+        spell(own_line(raised_in(f"{of_a_string}          ^\nSyntaxError: invalid syntax\n")))
+        == "<module> (work/train.py:1)"
+    )
 
 
 def test_faulthandler_lists_the_main_thread_last():

@@ -11,8 +11,10 @@ from harness.reading.frames import (
     deciding_thread,
     is_compiled_work,
     is_noise,
+    is_stdlib,
     native_leaf,
     own_frame,
+    own_line,
     plain,
     short_path,
     spell,
@@ -134,6 +136,58 @@ def test_a_line_that_a_reader_can_open_is_named_before_one_that_was_made_up():
     made_up, caller = python("get", "<string>", 2), python("main", "/src/train.py", 10)
     stack = ThreadStack(tid=1, name="", frames=(made_up, caller))
     assert (own_frame(stack), telling_frame(stack)) == (caller, caller)
+
+
+MADE_UP = python("__setattr__", "<string>", 4)
+MINE = python("warm_up", "/src/train.py", 6)
+LIBRARY = python("decode", "/usr/lib/python3.11/json/decoder.py", 353)
+STUB = python("<module>", "/venv/bin/train", 8)
+ENTRY, INNER = python("main", f"{SITE}/program/core.py", 5), python("load", f"{SITE}/program/data.py", 9)
+OTHER = python("render", f"{SITE}/jinja2/environment.py", 1301)
+TEMPLATE = python("top-level template code", "<template>")
+RUNPY = python("_run_module_as_main", "<frozen runpy>", 198)
+
+
+@pytest.mark.parametrize(
+    ("frames", "line"),
+    [
+        ((MADE_UP, MINE), MINE),
+        ((OTHER, TEMPLATE, OTHER, MINE), MINE),
+        ((LIBRARY, python("load", "<stdin>", 3), python("<module>", "<stdin>", 5)), python("load", "<stdin>", 3)),
+        ((OTHER, python("<module>", "<string>", 1)), python("<module>", "<string>", 1)),
+        ((LIBRARY, INNER, ENTRY, STUB), INNER),
+        ((LIBRARY, OTHER, TEMPLATE, OTHER, INNER, ENTRY, STUB), INNER),
+        ((LIBRARY, INNER, ENTRY, RUNPY, RUNPY), INNER),
+        ((LIBRARY, MINE, ENTRY, STUB), MINE),
+        ((LIBRARY, STUB), STUB),
+        ((LIBRARY, ENTRY, python("<module>", "/home/me/bin/train", 8)), python("<module>", "/home/me/bin/train", 8)),
+        ((LIBRARY, ENTRY, python("<module>", "/venv/bin/train.py", 8)), python("<module>", "/venv/bin/train.py", 8)),
+        ((LIBRARY, RUNPY), LIBRARY),
+    ],
+)
+def test_the_line_of_a_traceback_is_the_innermost_of_the_program_that_can_be_opened(frames, line):
+    assert own_line(frames) == line
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "/usr/lib64/python3.9",
+        "/opt/python/lib/python3.13t",
+        "/opt/pypy/lib/pypy3.10",
+        "/usr/lib/pypy3/lib-python/3",
+        "/opt/python311.zip",
+    ],
+)
+def test_the_standard_library_may_stand_in_other_folders(folder):
+    assert is_stdlib(python("raw_decode", f"{folder}/json/decoder.py"))
+
+
+@pytest.mark.parametrize(
+    "folder", ["/usr/lib64/python3.9/site-packages", "/usr/local/lib/python3.12/dist-packages", "/src/lib/python3"]
+)
+def test_what_was_installed_beside_the_standard_library_is_none_of_it(folder):
+    assert not is_stdlib(python("load", f"{folder}/torch/serialization.py"))
 
 
 def test_site_packages_are_not_the_standard_library():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reading.printed import before_launcher, ending_traceback, fatal_frames, raised_in
+from harness.core.evidence import Frame, WorkerResult
+from harness.reading.printed import ending_traceback, fatal_frames, of_its_end, quoted_in, raised_at, raised_in
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ def test_what_the_launcher_prints_is_not_the_programs_own(report):
     closing = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + 60 * "=" + "\ntrain.py FAILED"
     text = f"shard 3 is missing\n{warning}\nbye\n{report}\nTraceback (most recent call last):\n{closing}\n"
 
-    assert before_launcher(text) == ["shard 3 is missing", "bye"]
+    assert of_its_end(text) == ["shard 3 is missing", "bye"]
 
 
 RAISED = """Traceback (most recent call last):
@@ -86,3 +87,68 @@ def test_a_pools_worker_is_where_its_exception_was_raised(module):
 
 def test_the_frames_of_a_group_stand_behind_a_rule():
     assert [frame.line for frame in raised_in(GROUP)] == [9]
+
+
+ORIGINAL = f"RuntimeError: Caught KeyError in DataLoader worker process 0.\nOriginal {RAISED.replace('load', 'fetch')}"
+SPAWNED = f"\n\n-- Process 1 terminated with the following error:\n{RAISED.replace('load', 'work')}"
+SERVED = f"\n{75 * '-'}\n{RAISED.replace('load', 'serve')}\n{75 * '-'}"
+WAITS = RAISED.replace("load", "wait").rpartition("\n")[0]
+"""The frames of whoever waited; its error is what the message says."""
+
+
+@pytest.mark.parametrize(
+    ("message", "inner"), [(ORIGINAL, "fetch"), (f"torch.X: {SPAWNED}", "work"), (f"RemoteError: {SERVED}", "serve")]
+)
+def test_who_waited_for_another_process_comes_behind_the_traceback_that_its_message_quotes(message, inner):
+    names = [inner, "<module>", "wait", "<module>"]
+    assert [frame.function for frame in raised_in(f"{WAITS}\n{message}")] == names
+    assert quoted_in(message).endswith(("tokens", "cache", "-"))
+
+    own = tuple(Frame(function=name, file="train.py", line=3) for name in ("wait", "<module>"))
+    result = WorkerResult(id="result", status="raised", steps_done=0, message=message, traceback="", frames=own)
+    assert [frame.function for frame in raised_at(result)] == names
+
+
+def test_a_loader_in_a_spawned_process_is_quoted_twice():
+    inside = f"{RAISED.replace('load', 'run').rpartition(chr(10))[0]}\n{ORIGINAL}"
+    text = f"{WAITS}\ntorch.X: \n\n-- Process 1 terminated with the following error:\n{inside}"
+    assert [frame.function for frame in raised_in(text)][::2] == ["fetch", "run", "wait"]
+
+
+def test_a_message_may_quote_files_and_tracebacks_that_are_no_place_of_its_own():
+    quoting = f'{WAITS}\nValueError: bad config:\n  File "conf.yaml", line 3\nKeyError: 3\n'
+    assert [frame.file for frame in raised_in(quoting)] == ["train.py", "train.py"]
+
+    own = (Frame(function="retry", file="train.py", line=7),)
+    message = f"retry 3 failed, the first:\n{RAISED}"
+    result = WorkerResult(
+        id="result", status="raised", steps_done=0, message=message, traceback=f"{WAITS}\n{message}", frames=own
+    )
+    assert (quoted_in(message), raised_at(result)) == ("", own)
+
+
+def test_a_program_that_is_no_python_is_the_last_traceback_below_one_that_was_dealt_with():
+    assert [frame.line for frame in raised_in(f"{RAISED}\nnext attempt\n{SYNTAX}")] == [3]
+
+
+def test_a_pools_worker_is_told_beside_the_frames_of_whoever_asked():
+    own = (Frame(function="get", file="pool.py", line=7),)
+    result = WorkerResult(
+        id="result", status="raised", steps_done=0, message="3", frames=own, quoted=f'\n"""\n{RAISED}"""'
+    )
+    assert [frame.function for frame in raised_at(result)] == ["load", "<module>", "get"]
+
+
+IGNORED = """Exception ignored in: <function Writer.__del__ at 0x7f0>
+Traceback (most recent call last):
+  File "train.py", line 5, in __del__
+    self.file.close()
+AttributeError: 'Writer' object has no attribute 'file'
+"""
+
+
+def test_what_python_ignores_at_its_exit_ends_nothing():
+    assert of_its_end(f"no dataset named foo\n{IGNORED}") == ["no dataset named foo"]
+    assert ending_traceback(of_its_end(f"{RAISED}\n{IGNORED}")) == RAISED
+    full = "Exception ignored in: <_io.TextIOWrapper name='<stdout>'>\nOSError: [Errno 28] No space left on device"
+    assert of_its_end(full) == full.splitlines()
