@@ -247,6 +247,21 @@ outer()
 """,
         "SIGSEGV",
     ),
+    "segfault-beside-threads": Crash(
+        """
+import ctypes, faulthandler, threading, time
+faulthandler.enable()
+def prefetch():
+    faulthandler.dump_traceback_later(0.1)
+    time.sleep(60)
+threading.Thread(target=prefetch, daemon=True).start()
+time.sleep(0.5)
+def step():
+    ctypes.string_at(0)  # here
+step()
+""",
+        "SIGSEGV",
+    ),
     "no-file": Crash(
         """
 from dataclasses import dataclass

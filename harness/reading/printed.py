@@ -47,7 +47,9 @@ _WORD = re.compile(r"\w")
 FATAL = "Fatal Python error: "
 """How the dump begins that faulthandler prints where a signal ends a program."""
 
-_FATAL = re.compile(r"most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)")
+_THREAD = re.compile(
+    r"^(?P<current>Current )?.*most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)", re.MULTILINE
+)
 
 LAUNCHER = re.compile(r"(?:[IWEF]\d{4} \S+ +\d+ |[A-Z]+:)torch[./]distributed[./](?:elastic|run)\b")
 """How a line begins that torch's launcher prints; behind the one that names an exit status it only says so again."""
@@ -123,6 +125,11 @@ def raised_at(result: WorkerResult) -> tuple[Frame, ...]:
 
 
 def fatal_frames(text: str) -> tuple[Frame, ...]:
-    """The frames of the first thread in a faulthandler dump within ``text``, innermost first; empty without one."""
-    block = _FATAL.search(text)
-    return traceback_frames(block["frames"]) if block else ()
+    """The frames, innermost first, of the thread that a signal met, by faulthandler's dump within ``text``.
+
+    Of the first thread in it where none is said to be that one; empty without such a dump. One that a program asks for
+    while it runs is not of its end.
+    """
+    threads = list(_THREAD.finditer(text.partition(FATAL)[2]))
+    met = [thread for thread in threads if thread["current"]] or threads
+    return traceback_frames(met[0]["frames"]) if met else ()

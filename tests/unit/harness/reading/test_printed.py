@@ -75,6 +75,15 @@ def test_the_first_thread_of_a_fatal_error_is_the_one_that_ended_it():
     assert [frame.function for frame in fatal_frames(text)] == ["f", "<module>"]
 
 
+def test_the_thread_that_a_signal_met_may_stand_below_others_and_below_a_dump_that_was_asked_for():
+    other = 'Thread 0x2 (most recent call first):\n  File "a.py", line 7 in prefetch\n\n'
+    met = 'Current thread 0x1 [main] (most recent call first):\n  File "a.py", line 4 in step\n'
+    asked = f"Timeout (0:00:01)!\n{other}"
+    assert [frame.line for frame in fatal_frames(f"{asked}Fatal Python error: Aborted\n\n{other}{met}")] == [4]
+    assert [frame.line for frame in fatal_frames(f"Fatal Python error: Aborted\n\n{other}")] == [7]
+    assert fatal_frames(asked) == ()
+
+
 @pytest.mark.parametrize("module", ["multiprocessing.pool.", "concurrent.futures.process._"])
 def test_a_pools_worker_is_where_its_exception_was_raised(module):
     asker = RAISED.replace("in load", "in get").replace("train.py", "/usr/lib/python3.11/multiprocessing/pool.py")
