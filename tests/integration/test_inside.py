@@ -36,6 +36,27 @@ def test_positions_are_found_by_identity_among_those_of_the_same_type():
     assert outer > 1
 
 
+def test_objects_that_answer_with_an_exception_hide_no_other_position():
+    class Lazy:
+        __slots__ = ()
+
+        def __getattr__(self, name):
+            raise RuntimeError("not bound yet")
+
+    class Trainer:
+        def __init__(self):
+            self._modules, self.lazy = None, Lazy()
+
+        def train(self, shards):
+            for shard in shards:
+                if shard is shards[1]:
+                    return positions(own_frames(sys._getframe()))
+            return []
+
+    row = Trainer().train([object(), object(), object()])[0]
+    assert (row[0], row[3], row[4]) == ("train", "shard", 1)
+
+
 def test_what_is_huge_or_single_is_no_list_to_go_through():
     assert items_of([1]) == () == items_of(list(range(20_000))) == items_of({1: 2})
     assert list(items_of((1, 2))) == [1, 2]
