@@ -13,6 +13,7 @@ import click
 
 from harness.core.errors import SpecError
 from harness.core.invocation import Invocation
+from harness.core.point import as_typed
 from harness.store.redact import redact_argv, remember, secret_settings, secrets
 
 if TYPE_CHECKING:
@@ -138,10 +139,10 @@ def patterns(texts: Sequence[str], *, option: str) -> tuple[str, ...]:
 
 
 def pairs(assignments: Iterable[tuple[str, str]]) -> dict[str, Value]:
-    """``--set`` options: numbers become numbers, all else stays text; what looks like a secret is shown nowhere."""
+    """``--set`` options, each value as it was typed; what looks like a secret is shown nowhere."""
     entries = tuple(assignments)
     remember(secret_settings(entries))
-    return {name: value_of(text) for name, text in entries}
+    return {name: as_typed(text) for name, text in entries}
 
 
 def variables(assignments: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -149,14 +150,6 @@ def variables(assignments: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], 
     entries = tuple(assignments)
     remember(secrets(entries))
     return entries
-
-
-def value_of(text: str) -> Value:
-    """A value as one types it: a whole number, a number, or text."""
-    for kind in (int, float) if len(text) < 20 else ():
-        if re.fullmatch(r"[+-]?(\d+|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)", text) and (kind is float or text.isdigit()):
-            return kind(text)
-    return text
 
 
 def _many(value: object) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.core.boundary import Claim, Count
-from harness.core.point import Point, Value, assignment, word_of
+from harness.core.point import Point, Value, assignment, size_of, word_of
 
 
 class MinimiseFinding(StrEnum):
@@ -64,10 +64,10 @@ class Need:
         return 0 < self.required <= self.back.good
 
     def __str__(self) -> str:
-        if not self.is_threshold or isinstance(self.value, bool | str | None):
+        size, passes = size_of(self.value), size_of(self.last_good)
+        if not self.is_threshold or isinstance(self.value, bool) or size is None or passes is None:
             return assignment(self.axis, self.value)
-        up = isinstance(self.last_good, int | float) and self.last_good < self.value
-        return f"{self.axis}{'>=' if up else '<='}{word_of(self.value)}"
+        return f"{self.axis}{'>=' if passes < size else '<='}{word_of(self.value)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,20 +34,21 @@ def predict(records: Sequence[TrialRecord], *, axis: Axis, value: Value) -> Pred
     times the line.
     """
     passed = passed_among(records)
-    if not isinstance(value, int | float):
+    size = axis.size(value)
+    if size is None:
         passed = [r for r in passed if r.trial.point.get(axis.name) == value]
     if not passed:
         return None
-    x, fixed_s = _number(value), math.inf
+    x, fixed_s = size or 0.0, math.inf
     sizes: list[float] = []
     totals: list[tuple[float, float]] = []
     silences: list[tuple[float, float]] = []
     measured: list[Measurement] = []
     for record in passed:
-        size = _number(record.trial.point.get(axis.name))
-        sizes.append(size)
-        totals.append((size, record.outcome.duration_s))
-        silences.append((size, longest_silence_s(record)))
+        at = axis.size(record.trial.point.get(axis.name)) or 0.0
+        sizes.append(at)
+        totals.append((at, record.outcome.duration_s))
+        silences.append((at, longest_silence_s(record)))
         measured.append(record.measurement)
         fixed_s = min(fixed_s, record.measurement.startup_s or 0.0)
     total_s, total_high_s = estimate(totals, at=x, fixed_s=fixed_s)
@@ -123,14 +124,11 @@ def in_proportion(seconds: float, times: float, *, fixed_s: float = 0.0, wide: f
 def _basis(records: Sequence[TrialRecord], axis: Axis, sizes: Sequence[float]) -> str:
     values = sorted(set(sizes))
     span = f"{values[0]:g}..{values[-1]:g}" if len(values) > 1 else f"{values[0]:g}"
-    if not isinstance(records[0].trial.point.get(axis.name), int | float):
-        span = str(records[0].trial.point.get(axis.name))
+    first = records[0].trial.point.get(axis.name)
+    if axis.size(first) is None:
+        span = str(first)
     plural = "s" if len(records) > 1 else ""
     return f"{len(records)} passed trial{plural} at {axis.name} {span}"
-
-
-def _number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def predict_cell(records: Sequence[TrialRecord], *, space: Space, cell: Point) -> Prediction | None:
@@ -179,8 +177,8 @@ def _nearest(records: Sequence[TrialRecord], ordered: Sequence[Axis], cell: Poin
     differs = _differing(record.trial.point, cell)
     ratio = 1.0
     for axis in ordered:
-        here, there = cell.get(axis.name), record.trial.point.get(axis.name)
-        if isinstance(here, int | float) and isinstance(there, int | float) and here > there > 0:
+        here, there = axis.size(cell.get(axis.name)), axis.size(record.trial.point.get(axis.name))
+        if here and there and here > there > 0:
             ratio *= here / there
     fixed_s, wide = record.measurement.startup_s or 0.0, FAR if len(differs) > 1 else INSIDE
     total_s, total_high_s = in_proportion(record.outcome.duration_s, ratio, fixed_s=fixed_s, wide=wide)

@@ -327,13 +327,14 @@ def more_time_along(findings: Findings) -> NextStep | None:
         text = f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows."
         return _ask_again(findings, text, "--total", f"{math.ceil(4 * limit_s)}s")
     last = findings.run.axis.values[-1]
-    if not isinstance(last, int | float):
+    size = findings.run.axis.size(last)
+    if size is None:
         return None
-    if whole_trial_s(findings, fit, at_value=last) <= limit_s:
+    if whole_trial_s(findings, fit, at_value=size) <= limit_s:
         belied = f"it grows faster than up to {at(findings, fit.sizes[-1])}, which predicts less than was not enough"
         text = f"Give it time: four times the limit of {seconds(limit_s)}; {belied}."
         return _ask_again(findings, text, "--total", f"{math.ceil(4 * limit_s)}s")
-    predicted, times = whole_trial_s(findings, fit, at_value=last), times_beyond(last, fit.sizes)
+    predicted, times = whole_trial_s(findings, fit, at_value=size), times_beyond(size, fit.sizes)
     most, multiple = (4, "four times") if at_least(times) else (2, "twice")
     enough = math.ceil(max(most * predicted, 1) / 10) * 10
     need = f"{at_least(times) or 'about '}{seconds(predicted)}"

@@ -64,10 +64,10 @@ def conclude(search: ThresholdSearch) -> Boundary:
 
 def _fit(search: ThresholdSearch) -> ScalingFit | None:
     """How long passes took along an axis of numbers, and what the values that neither passed nor failed would take."""
+    if search.axis.is_named:
+        return None
     open_numbers: list[float] = []
-    for value, number, tally in zip(search.axis.values, search.numbers, search.tallies, strict=True):
-        if not isinstance(value, int | float):
-            return None
+    for number, tally in zip(search.numbers, search.tallies, strict=True):
         if not tally.good + tally.bad:
             open_numbers.append(number)
     points: list[tuple[float, float]] = []

@@ -154,12 +154,11 @@ def fits_along(records: Sequence[TrialRecord], *, axis: Axis) -> tuple[ScalingFi
 
 
 def _number(record: TrialRecord, axis: Axis) -> float | None:
-    value = record.trial.point.get(axis.name)
-    return float(value) if isinstance(value, int | float) else None
+    return axis.size(record.trial.point.get(axis.name))
 
 
 def _along(axis: Axis, quantity: str, points: Sequence[tuple[float, float]]) -> ScalingFit | None:
     """How ``quantity`` grows, with a prediction for every size of ``axis`` at which it was not measured."""
     measured = dict(points)
-    missing = [float(v) for v in axis.values if isinstance(v, int | float) and float(v) not in measured]
+    missing = [size for size in map(axis.size, axis.values) if size is not None and size not in measured]
     return fit_scaling(quantity, points, missing)

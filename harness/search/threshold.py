@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
-from harness.core.point import AxisType, Point
+from harness.core.point import AxisType, Point, assignment, word_of
 from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate
@@ -190,7 +190,7 @@ class ThresholdSearch:
         if seconds > 0:  # what a person said of a value took no time
             self.costs.learn(self.numbers[position], answer, seconds, soft=soft)
         if broken and tally.suspect:
-            name = f"{self.axis.name}={self.axis.values[position]}"
+            name = assignment(self.axis.name, self.axis.values[position])
             self.non_monotone.append(f"{name} failed although {', '.join(broken)} had passed the certificate")
         if answer is Answer.UNRESOLVED and slow and not soft and not tally.good and not tally.bad:
             self.slow.setdefault(position, seconds)
@@ -233,7 +233,7 @@ class ThresholdSearch:
     def _certified_from(self, position: int) -> list[str]:
         """The values from ``position`` on that are certified."""
         beyond = zip(self.axis.values[position:], self.tallies[position:], strict=True)
-        return [str(value) for value, tally in beyond if tally.certified]
+        return [word_of(value) for value, tally in beyond if tally.certified]
 
     def _believed(self) -> int:
         """A single pass is believed for now; where failing values pass too, as many as leave little doubt."""
@@ -351,9 +351,6 @@ class ThresholdSearch:
 
 def _numbers(axis: Axis) -> tuple[float, ...]:
     """The values as numbers; their places where they are dates, commits or other names."""
-    numbers: list[float] = []
-    for value in axis.values:
-        if not isinstance(value, int | float):
-            return tuple(map(float, range(len(axis.values))))
-        numbers.append(float(value))
-    return tuple(numbers)
+    if axis.is_named:
+        return tuple(map(float, range(len(axis.values))))
+    return tuple(axis.size(value) or 0.0 for value in axis.values)

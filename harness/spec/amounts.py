@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
+from harness.core.point import LARGEST
+
 UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(ms|s|m|h)?")
 
 LONGEST_S = 366 * 86400.0
 """The longest time that can be asked for: a year."""
-
-LARGEST = 2**53
-"""The largest number that can be asked for: from here on a float leaves whole numbers out."""
 
 
 def duration(text: str) -> float:

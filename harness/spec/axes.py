@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError, UnknownSettingError, unknown
-from harness.core.point import Axis, AxisType
+from harness.core.point import Axis, AxisType, as_typed, ascend
 from harness.spec.amounts import number, shortened
 from harness.trainer import run_config
 
@@ -73,8 +73,10 @@ def parse_axis(text: str) -> Axis:
     )
 
 
-def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | None:
+def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float | str, ...] | None:
     """The numbers that all of ``items`` (``4``, ``1..12``, ``128..2048*2``) stand for; None where they are words.
+
+    Each that is listed stays as it was typed. Where they do not ascend they are words too, in an order of their own.
 
     Raises:
         SpecError: a range among words, or one that runs down or does not reach its end.
@@ -83,11 +85,19 @@ def numbers_of(name: str, items: Sequence[str]) -> tuple[int | float, ...] | Non
     words: list[str] = []
     for item in items:
         (numeric if _is_numeric(item) else words).append(item)
-    if not words:
-        return _expanded(name, items)
-    if any(".." in item for item in numeric):
+    ranges = [item for item in numeric if ".." in item]
+    if words and ranges:
         first, word = numeric[0], words[0]
         raise SpecError(f"axis {name!r} has numbers from {first} and the word {word!r}; list all of its values")
+    if words:
+        return None
+    values: list[int | float | str] = []
+    for item in items:
+        values += _expand(name, item) if item in ranges else [as_typed(item)]
+    if ascend(tuple(values)):
+        return tuple(values)
+    if ranges:
+        raise SpecError(f"axis {name!r} does not ascend; write its smallest value first, or list all in their order")
     return None
 
 

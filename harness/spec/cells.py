@@ -6,15 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
-from harness.core.point import AxisType, Point, word_of
 from harness.core.space import BASELINE
-from harness.spec.matrix_axes import axes_of, cell_of, selector_of
+from harness.spec.matrix_axes import axes_of, cell_of, selector_of, typed_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from harness.core.matrix import Matrix
-    from harness.core.point import Axis, Value
+    from harness.core.point import Point, Value
     from harness.core.space import Selector, Space
 
 _TERM = re.compile(r"\s*(?P<name>[^\s<>=!]+)\s*(?P<op>>=|<=|!=|==|>|<|=)\s*(?P<value>.+?)\s*")
@@ -35,7 +34,7 @@ def parse_cell(text: str, space: Space) -> Point:
         values: dict[str, Value] = {}
         for match in _terms(text, ("=", "==")):
             name = match["name"]
-            values[name] = _typed(axes.get(name), match["value"])
+            values[name] = typed_value(axes.get(name), match["value"])
         cell = space.cell(cell_of(values, axes))
     rule = space.broken(cell)
     if rule is not None:
@@ -55,7 +54,7 @@ def parse_selector(texts: Iterable[str], space: Space) -> Selector:
             name, op, value = match["name"], match["op"], match["value"]
             axis = axes.get(name)
             if op in ("=", "=="):
-                parts = [_typed(axis, part) for part in value.split("|")]
+                parts = [typed_value(axis, part) for part in value.split("|")]
                 terms[name] = parts[0] if len(parts) == 1 else parts
             else:
                 terms[name] = f"{op}{value}"
@@ -107,15 +106,3 @@ def _terms(text: str, allowed: tuple[str, ...] | None) -> list[re.Match[str]]:
             raise SpecError(f"{part.strip()!r} is not axis=value; write for example n_layers=5,attention=nsa")
         matches.append(match)
     return matches
-
-
-def _typed(axis: Axis | None, word: str) -> Value:
-    """``word`` as a value of ``axis``; as it stands when it is none, so that the error can name it."""
-    if axis is None:
-        return word
-    if axis.type is AxisType.FLAG:
-        return {"0": False, "1": True, "false": False, "true": True}.get(word.lower(), word)
-    for value in axis.values:
-        if word in (word_of(value), str(value)):
-            return value
-    return word

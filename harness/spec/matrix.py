@@ -38,7 +38,7 @@ from harness.spec.schema import validated
 from harness.spec.yaml_file import read_file, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from _typeshed import DataclassInstance
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Axis, Point
-    from harness.spec.yaml_file import Lines
+    from harness.spec.yaml_file import Key, Lines
 
 
 T = TypeVar("T")
@@ -81,11 +81,22 @@ def parse_matrix(text: str, *, name: str) -> MatrixFile:
     """
     from harness.spec.matrix_keys import MatrixKeys
 
-    data, lines = read_yaml(text, name=name)
+    data, lines = read_yaml(text, name=name, as_written=_reaches_program)
     if "axis" in data and "axes" not in data:
         return MatrixFile(matrix=_of_one_axis(parse_question(text, name=name), name), lines=lines)
     keys = validated(data, MatrixKeys, lines)
     return MatrixFile(matrix=_Reader(keys, lines).matrix(), lines=lines)
+
+
+def _reaches_program(key: Key, names: Collection[str]) -> bool:
+    """Whether a program gets what stands at ``key`` of a file with the keys ``names``; our trainer takes numbers."""
+    match key:
+        case ("env", _) | ("axes", _, "apply", "map", _, "env", _):
+            return True
+        case ("axes", _, "values" | "good" | "bad", *_):
+            return "command" in names
+        case _:
+            return False
 
 
 def _of_one_axis(question: CampaignSpec, name: str) -> Matrix:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.core.command_line import PYTHON, placeholders, starts_interpreter
 from harness.core.errors import CommandError, FileError, SpecError, suggestion
-from harness.core.point import Axis, AxisType, Value, word_of
+from harness.core.point import Axis, AxisType, Value, size_of, word_of
 from harness.core.space import Bundle, Factor, Selector
 from harness.spec.axes import setting
 from harness.store.redact import redact_text, secrets
@@ -93,7 +93,7 @@ def prove_distinct_when_hidden(factor: Factor) -> None:
 
 
 def value_of(axis: Axis, raw: Any) -> Value:
-    """``raw`` as this axis holds it: a flag takes 0, 1, true and false; anything else must be of the same type.
+    """``raw`` as this axis holds it: a flag takes 0, 1, true and false; a number may be spelled in another way.
 
     Raises:
         SpecError: not a value of the axis; the message has the nearest one.
@@ -103,9 +103,24 @@ def value_of(axis: Axis, raw: Any) -> Value:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise SpecError(f"{raw!r} is not a value of axis {axis.name!r}; it has {_listed(axis)}")
     if raw not in axis.values:
+        alike = [value for value in axis.values if size_of(raw) is not None and size_of(value) == size_of(raw)]
+        if len(alike) == 1:
+            return alike[0]
         near = suggestion(word_of(raw), map(word_of, axis.values))
         raise SpecError(f"{raw!r} is not a value of axis {axis.name!r}{near}; it has {_listed(axis)}")
     return axis.values[axis.index(raw)]
+
+
+def typed_value(axis: Axis | None, word: str) -> Value:
+    """``word`` as a value of ``axis``; as it stands when it is none, so that the error can name it."""
+    if axis is None:
+        return word
+    if axis.type is AxisType.FLAG:
+        return {"0": False, "1": True, "false": False, "true": True}.get(word.lower(), word)
+    for value in axis.values:
+        if word in (word_of(value), str(value)):
+            return value
+    return word
 
 
 def selector_of(conditions: Mapping[str, Any], axes: Mapping[str, Axis]) -> Selector:
@@ -159,7 +174,7 @@ def _selected(axis: Axis, condition: Any) -> tuple[Value, ...]:
         bound = float(match[2])
     except ValueError:
         raise SpecError(f"{condition!r}: {match[2]!r} is not a number") from None
-    values = tuple(v for v in axis.values if isinstance(v, int | float) and OPERATORS[match[1]](v, bound))
+    values = tuple(v for v in axis.values if (size := axis.size(v)) is not None and OPERATORS[match[1]](size, bound))
     if not values:
         raise SpecError(f"no value of axis {axis.name!r} is {condition}; it has {_listed(axis)}")
     return values
@@ -298,7 +313,7 @@ def _config(path: str, value: Any) -> Bundle:
 
 def _text(value: Any) -> str:
     """``value`` as a program gets it, where a variable is mostly 1 or 0."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
+    return word_of(int(value) if isinstance(value, bool) else value)
 
 
 def _listed(axis: Axis) -> str:

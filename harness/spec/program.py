@@ -16,7 +16,7 @@ from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
 from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
 from harness.spec.inline import factor_along, name_of_axes
-from harness.spec.matrix_axes import places_of, prove_distinct_when_hidden, prove_interpreter
+from harness.spec.matrix_axes import places_of, prove_distinct_when_hidden, prove_interpreter, typed_value, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +39,8 @@ def program_matrix(
 ) -> Matrix:
     """The matrix of ``command``: its axes are those that are named, and every flag in it that is not held.
 
-    ``settings`` are those of the target ``command``; ``args.NAME`` holds a place of the command line. ``environ`` is
-    what the program inherits, ``repository`` has its commits.
+    ``settings`` are those of the target ``command``; ``args.NAME`` holds a place of the command line, and an axis of
+    that name at one of its values. ``environ`` is what the program inherits, ``repository`` has its commits.
 
     Raises:
         CommandError: an axis without values or without a place, a place that is neither varied nor held, or a
@@ -49,17 +49,19 @@ def program_matrix(
     places = places_of(command)
     fixed = {path.removeprefix("args."): value for path, value in settings.items() if path.startswith("args.")}
     factors: list[Factor] = []
+    base = dict(settings)
     for text in axes:
         if is_elsewhere(text):
             factor = elsewhere_factor(text, repository=repository)
             prove_interpreter(factor, command)
             factors.append(factor)
-        else:
-            factors.append(_factor(text, places))
+            continue
+        factor = _factor(text, places)
+        if factor.name not in fixed:
+            factors.append(factor)
+            continue
+        base[factor.axis.path] = value_of(factor.axis, typed_value(factor.axis, word_of(fixed[factor.name])))
     names = [factor.name for factor in factors]
-    for name in names:
-        if name in fixed:
-            raise CommandError(f"{name} is held fixed by --set and varied by --axis; choose")
     for name, place in places.items():
         if place.is_flag and name not in names and name not in fixed:
             names.append(name)
@@ -77,13 +79,13 @@ def program_matrix(
         name=name_of_axes(names),
         target=TARGET,
         command=tuple(command),
-        base=Bundle(config=tuple(settings.items()), env=tuple(env)),
+        base=Bundle(config=tuple(base.items()), env=tuple(env)),
         space=Space(factors=tuple(factors)),
     )
 
 
 def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
-    """One axis. Numbers ascend and the smallest is good; of words and flags the first is good, the last bad."""
+    """One axis: its first value is good and its last bad. Numbers that ascend have thresholds."""
     name, _, values = map(str.strip, text.partition("="))
     _prove_name(name, places)
     items = items_of(values)
@@ -148,6 +150,6 @@ def _check_places(places: Mapping[str, Placeholder], *, varied: set[str], fixed:
 def _example(places: Mapping[str, Placeholder]) -> str:
     first = next(iter(places), None)
     if first is not None:
-        return f"every place is held; vary one, e.g. --axis {first}"
+        return f"every place is held by --set; vary one, e.g. --axis {first}"
     words = shlex.join(["--axis", "layers=1..12"])
     return f"write {words} and {{layers}} in the command where the value belongs, or a flag as {{amp:--amp}}"

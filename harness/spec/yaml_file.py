@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from harness.core.errors import FileError
-from harness.spec.amounts import LARGEST, shortened
+from harness.core.point import LARGEST, as_typed
+from harness.spec.amounts import shortened
 from harness.store.files import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
 Key: TypeAlias = "tuple[str | int, ...]"
@@ -29,6 +30,7 @@ _CONSTRUCTED = {
     "null": "null",
 }
 """What a text can be made into, by the last part of its tag."""
+TEXT = "tag:yaml.org,2002:str"
 
 
 class Lines:
@@ -69,7 +71,7 @@ def _check_scalar(node: Any, place: str, constructor: Any) -> None:
     """What a tag or its looks make of a text: a number beyond all bounds, a day that no calendar has."""
     kind = str(node.tag).rpartition(":")[2]
     try:
-        value = constructor.construct_object(node) if kind in _CONSTRUCTED else None
+        value = constructor.construct_non_recursive_object(node) if kind in _CONSTRUCTED else None
     except (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowError) as error:
         raise FileError(f"{place}: {shortened(node.value)} is no {_CONSTRUCTED[kind]}") from error
     if isinstance(value, int | float) and not abs(value) <= LARGEST:
@@ -84,8 +86,13 @@ def read_file(path: Path, *, what: str) -> str:
         raise FileError(f"{path}: cannot be read as a {what} file: {reason(error)}") from error
 
 
-def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
+def read_yaml(
+    text: str, *, name: str, as_written: Callable[[Key, Collection[str]], bool] = lambda _key, _names: False
+) -> tuple[Mapping[str, Any], Lines]:
     """The mapping that ``text`` holds, and where its keys are.
+
+    ``as_written`` says, of a key and of all the names at the top, whether a number that is spelled there in a way of
+    its own (``12.0``) is to stay the text that it is.
 
     Raises:
         FileError: not YAML, a key given twice, a tag that makes objects, more than one document, or no mapping; too
@@ -99,6 +106,9 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
         node = reader.compose(text)
         # Before anything is made of it: bounds are checked on what is written.
         lines = Lines(name, node, reader.constructor)
+        if node is not None:
+            names = frozenset(str(key.value) for key, _ in node.value) if node.id == "mapping" else frozenset[str]()
+            _keep_spelling(node, (), as_written=lambda key: as_written(key, names))
         data = None if node is None else reader.constructor.construct_document(node)
     except MarkedYAMLError as error:
         marked: Any = error
@@ -114,6 +124,18 @@ def read_yaml(text: str, *, name: str) -> tuple[Mapping[str, Any], Lines]:
             f"{name}:1: a question or a matrix is a mapping, with 'axis:' or 'axes:', got {shortened(data)}"
         )
     return cast("Mapping[str, Any]", data), lines
+
+
+def _keep_spelling(node: Any, key: Key, *, as_written: Callable[[Key], bool]) -> None:
+    """Make texts of the numbers below ``node`` that are spelled in a way of their own where ``as_written`` holds."""
+    if node.id == "scalar":
+        is_number = str(node.tag).rpartition(":")[2] in ("int", "float")
+        if is_number and as_typed(node.value) == node.value and as_written(key):
+            node.tag = TEXT
+        return
+    for i, item in enumerate(node.value):
+        name, part = (i, item) if node.id == "sequence" else (str(item[0].value), item[1])
+        _keep_spelling(part, (*key, name), as_written=as_written)
 
 
 def reason(error: OSError | ValueError) -> str:

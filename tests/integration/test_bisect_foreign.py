@@ -65,6 +65,19 @@ def test_the_threshold_of_a_strangers_program_is_found_and_certified(place, monk
     assert len(read_run(folder).records) == len(run.records)
 
 
+def test_a_program_gets_each_value_as_it_was_typed(place):
+    """One that needs ``12.0`` crashes at ``12`` and nowhere else."""
+    (place / "version.py").write_text("import sys\nmajor, minor = sys.argv[1].split('.')\n")
+    axis = ("--axis", "cuda=11.8,12.0,12.40", "--certify", 1, "--set")
+    done = bisect(*axis, "old=1e-3", "--", sys.executable, "version.py", "{cuda}", "{old}")
+
+    assert done.exit_code == 0, done.output
+    assert "No failing value of cuda in 11.8..12.40" in done.output
+    assert "--axis cuda=11.8,12.0,12.40" in done.output
+    (folder,) = (place / "runs").iterdir()
+    assert {r.trial.config["args"]["old"] for r in read_run(folder).records} == {"1e-3"}
+
+
 def test_the_plan_shows_what_is_held_without_running_anything(place):
     done = bisect("--axis", "layers=1..4", "--set", "width=64", "--dry-run", *COMMAND)
 
@@ -84,7 +97,7 @@ def test_the_plan_shows_what_is_held_without_running_anything(place):
         ),
         (("--axis", "layers", "--set", "width=1"), "needs its values"),
         (("--set", "width=1"), "give --axis width=1..12"),
-        (("--axis", "layers=1..4", "--set", "layers=2", "--set", "width=1"), "held fixed by --set"),
+        (("--axis", "layers=1..4", "--set", "layers=2", "--set", "width=1"), "every place is held by --set"),
         (
             ("--axis", "layers=1..4", "--set", "width=1", "--attention", "dense"),
             "--attention speaks of our own trainer",

@@ -191,7 +191,10 @@ def test_two_of_eight_flags_that_hang_together_are_found_in_few_hangs(place: Pat
     [
         (("minimise", "--", "x"), "nothing to vary: write --axis layers=1..12"),
         (("minimise", "--", "x", "{mode}"), "{mode}, but mode has no value: vary it with --axis"),
-        (("minimise", "--set", "amp=1", "--", "x", "{amp:--amp}"), "every place is held; vary one, e.g. --axis amp"),
+        (
+            ("minimise", "--set", "amp=1", "--", "x", "{amp:--amp}"),
+            "every place is held by --set; vary one, e.g. --axis amp",
+        ),
         (("minimise", "--set", "amp=maybe", "--axis", "a=1,2", "--", "x", "{amp:-a}", "{a}"), "amp is a flag"),
         (("minimise", "--axis", "mode=ddp", "--", "x", "{mode}"), "'ddp' is one word"),
         (("minimise", "--axis", "mode=1..4,auto", "--", "x", "{mode}"), "and the word 'auto'; list all of its values"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from harness.core.point import word_of
 from harness.core.verdict import Kind
 from harness.report.figures.draw import COLOURS, INK, Figure, drawing, finish, whole_ticks
 from harness.report.stacks import rank_name
@@ -75,7 +76,7 @@ def _along(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
         whole_ticks(axes, values)
         axes.legend(loc="lower right")
         low, high = min(points), max(points)
-        text = f"{low[1]:.0f} MiB at {low[0]}, {high[1]:.0f} MiB at {high[0]}"
+        text = f"{low[1]:.0f} MiB at {word_of(low[0])}, {high[1]:.0f} MiB at {word_of(high[0])}"
         alt = f"Peak memory of each trial along {axis.name}: {text}."
         title = f"Peak memory along {axis.name}"
         return finish(canvas, name="memory", title=title, alt=alt, section="trials", hide=hide)
@@ -85,7 +86,8 @@ def _points(findings: Findings) -> list[tuple[float, float, bool]]:
     """Value, MiB and whether it passed, of every trial at a number whose memory was measured."""
     points: list[tuple[float, float, bool]] = []
     for trial in findings.trials:
-        value, peak_bytes = trial.cell.get(findings.run.axis.name), trial.record.measurement.peak_rss_bytes
-        if isinstance(value, int | float) and peak_bytes:
-            points.append((value, peak_bytes / MIB, trial.verdict.kind is Kind.PASS))
+        at = findings.run.axis.size(trial.cell.get(findings.run.axis.name))
+        peak_bytes = trial.record.measurement.peak_rss_bytes
+        if at is not None and peak_bytes:
+            points.append((at, peak_bytes / MIB, trial.verdict.kind is Kind.PASS))
     return points

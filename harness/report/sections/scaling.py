@@ -74,17 +74,18 @@ def _rows(findings: Findings, fit: ScalingFit) -> list[tuple[object, ...]]:
     predicted = dict(fit.predicted)
     rows: list[tuple[object, ...]] = []
     for value in findings.run.axis.values:
-        if not isinstance(value, int | float):
+        size = findings.run.axis.size(value)
+        if size is None:
             continue
-        times = times_by_value.get(float(value), [])
-        line = seconds(max(fit.intercept + fit.slope * value, 0.0))
+        times = times_by_value.get(size, [])
+        line = seconds(max(fit.intercept + fit.slope * size, 0.0))
         if times:
             good = min(findings.at_value(value).good, len(times))  # one that was cut off has steps too
             passes = count(good, "pass") if good == len(times) else f"{good} of {len(times)}"
             rows.append((value, passes, seconds(median(times)), line))
-        elif float(value) in predicted:
-            least = at_least(times_beyond(value, times_by_value))
-            text = f"{least}{seconds(predicted[float(value)])} (predicted{_most(fit, float(value))})"
+        elif size in predicted:
+            least = at_least(times_beyond(size, times_by_value))
+            text = f"{least}{seconds(predicted[size])} (predicted{_most(fit, size)})"
             rows.append((value, "-", "-", text))
     return rows
 
