@@ -113,9 +113,14 @@ def replay(run_dir: Path) -> Replayed:
     return played
 
 
-def foreseen(question: CampaignSpec, counted: Sequence[TrialRecord]) -> PlanEstimate:
-    """What ``question`` is expected to cost on top of ``counted``, which earlier runs have paid for."""
+def foreseen(question: CampaignSpec, counted: Sequence[TrialRecord], *, pass_s: float | None) -> PlanEstimate:
+    """What ``question`` is expected to cost on top of ``counted``, which earlier runs have paid for.
+
+    ``pass_s`` is how long a pass took there, None where none is known.
+    """
     hearing = Hearing(beyond(question, counted))
+    if pass_s is not None:
+        hearing.search.expect_pass(pass_s)
     for record in counted:
         hearing.hear(record)
     return hearing.search.estimate()

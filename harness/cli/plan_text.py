@@ -37,15 +37,15 @@ def print_plan(settings: Settings, question: CampaignSpec) -> None:
     prove_of_commits(question.matrix)
     earlier = _earlier(settings, question)
     counted = of_use(question, strategy_of(question), earlier.counted) if question.reuse else []
-    estimate = within(foreseen(question, counted), most=question.matrix.effort.max_trials, done=0)
+    took = [record.outcome.duration_s for record in (*earlier.passed, *counted) if record.verdict.kind is Kind.PASS]
+    pass_s = median(took) if took else None
+    estimate = within(foreseen(question, counted, pass_s=pass_s), most=question.matrix.effort.max_trials, done=0)
     say(question.question)
     say(f"plan: {estimate.text}" if estimate.trials else "plan: nothing is left to run")
     if counted:
         say(f"      on top of {count(len(counted), 'trial')} of earlier runs that count; --fresh runs all anew")
-    took = [record.outcome.duration_s for record in (*earlier.passed, *counted) if record.verdict.kind is Kind.PASS]
-    if took and not estimate.is_measured:
-        each, whole = seconds(median(took)), seconds(estimate.trials * median(took))
-        say(f"      {whole} if all pass: a pass took {each}, the median of {count(len(took), 'earlier trial')}")
+    if estimate.trials and pass_s is not None:
+        say(f"      a pass took {seconds(pass_s)}, the median of {count(len(took), 'earlier trial')}")
     if question.matrix.command and question.task is Task.MINIMISE:
         say(f"      {TRIES} of them run the minimal command line once more, before it is printed")
     _print_cells(question)

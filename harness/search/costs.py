@@ -34,14 +34,19 @@ class Costs:
         self._passes: dict[float, list[float]] = {}
         self._failures: list[float] = []
         self._cuts: list[float] = []
-        self._slope = 0.0
-        self._intercept = FIRST_PASS_S
+        self._slope = self._intercept = 0.0
+        self.expected_s: float | None = None
         self._is_fitted = True
 
     @property
     def has_line(self) -> bool:
         """Whether passes at two values were seen, so that other values can be predicted."""
         return len(self._passes) > 1
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is known what a pass costs: from this run, or from earlier ones (``expected_s``)."""
+        return bool(self._passes) or self.expected_s is not None
 
     @property
     def passes(self) -> Mapping[float, Sequence[float]]:
@@ -65,8 +70,6 @@ class Costs:
     def _fit(self) -> None:
         """The line through what was seen, when it is next asked for: passes come in dozens, questions one by one."""
         self._is_fitted = True
-        if not self._passes:
-            return
         typical = sorted((v, median(times)) for v, times in self._passes.items())
         typical = evenly(typical, most=MOST_POINTS)
         slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(typical, 2)]
@@ -83,6 +86,8 @@ class Costs:
 
     def of_pass(self, value: float) -> float:
         """Expected seconds of a pass at ``value``."""
+        if not self._passes:
+            return max(self.expected_s or FIRST_PASS_S, 0.01)
         if not self._is_fitted:
             self._fit()
         return max(self._intercept + self._slope * value, 0.01)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Play: TypeAlias = "tuple[int, int, float]"
 """Trials, failures and seconds still to come."""
+BRIEF_PASS_S = 0.1
+"""A pass so short that a certificate asks for the most passes."""
 MOST_THRESHOLDS = 12
 MOST_CAUSES = 8
 """Single settings, and as many pairs, that are taken for the cause in turn; with more the plan takes too long."""
@@ -28,10 +30,19 @@ MOST_CAUSES = 8
 
 def outlook(search: ThresholdSearch) -> PlanEstimate:
     """What a threshold search is expected to cost if failures are deterministic, over all possible thresholds."""
+    estimate = _outlook(search)
+    if search.costs.is_measured:
+        return estimate
+    brief = search.copied()
+    brief.expect_pass(BRIEF_PASS_S)
+    return _unmeasured(estimate, _outlook(brief))
+
+
+def _outlook(search: ThresholdSearch) -> PlanEstimate:
     every = range(search.low + 1, search.high + 1)
     step = max(1, len(every) // MOST_THRESHOLDS)
     plays = [_with_threshold(search, threshold) for threshold in sorted({*every[::step], every[-1]})]
-    return _estimate(plays, is_measured=bool(search.costs.passes), minutes_from_s=90.0)
+    return _estimate(plays, minutes_from_s=90.0)
 
 
 def _with_threshold(search: ThresholdSearch, threshold: int) -> Play:
@@ -50,10 +61,14 @@ def forecast(search: Minimise) -> PlanEstimate:
     """What a search for a cause is expected to cost, over causes of one or two settings that the answers allow."""
     if search.ask() is None:
         return _no_plan("nothing left to run")
-    plays = [_with_cause(search, cause) for cause in _causes(search)]
-    if not plays:
+    causes = _causes(search)
+    if not causes:
         return _no_plan("not predictable: no cause of one or two settings fits")
-    estimate = _estimate(plays, is_measured=search.is_measured)
+    estimate = _estimate([_with_cause(search, cause) for cause in causes])
+    if not search.is_measured:
+        brief = search.replayed()
+        brief.expect_pass(BRIEF_PASS_S)
+        estimate = _unmeasured(estimate, _estimate([_with_cause(brief, cause) for cause in causes]))
     if search.most_causes == 1:
         return estimate
     return replace(estimate, text=f"{estimate.text} where one cause is all; further ones are not counted")
@@ -111,17 +126,23 @@ def _with_cause(search: Minimise, cause: Levels) -> Play:
     return trials, failures, other.seconds - search.seconds + again * other.fail_s
 
 
-def _estimate(plays: Sequence[Play], *, is_measured: bool, minutes_from_s: float = math.inf) -> PlanEstimate:
+def _unmeasured(estimate: PlanEstimate, brief: PlanEstimate) -> PlanEstimate:
+    """``estimate`` before a trial has passed: the shorter a pass, the more of them are asked for, as ``brief`` has."""
+    trials = tuple(dict.fromkeys((str(estimate.trials), str(brief.trials))))
+    what = NOT_MEASURED if len(trials) == 1 else f"how many, and {NOT_MEASURED}"
+    text = f"about {' to '.join(trials)} trials, {_failures_expected(estimate.hangs)}; {what}"
+    return replace(estimate, text=text, is_measured=False)
+
+
+def _estimate(plays: Sequence[Play], *, minutes_from_s: float = math.inf) -> PlanEstimate:
     """The mean of their trials, the most failures, the shortest and the longest time."""
     each_trials, each_fails, each_s = zip(*plays, strict=True)
     trials, fails, low, high = round(sum(each_trials) / len(plays)), max(each_fails), min(each_s), max(each_s)
     span = f"{low:.0f} to {high:.0f} s"
     if high >= minutes_from_s:
         span = f"{low / 60:.1f} to {high / 60:.1f} min"
-    text = f"about {trials} trials, {_failures_expected(fails)}{f', {span}' if is_measured else f'; {NOT_MEASURED}'}"
-    return PlanEstimate(
-        trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text, is_measured=is_measured
-    )
+    text = f"about {trials} trials, {_failures_expected(fails)}, {span}"
+    return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
 
 
 def _failures_expected(number: int) -> str:

@@ -35,6 +35,7 @@ class Listed:
         self.cells = tuple(self._answers)
         self._pass_s: list[float] = []
         self._fail_s: list[float] = []
+        self._expected_s: float | None = None
 
     def _open(self) -> Iterator[CellRequest]:
         """Every question that is still open, in order."""
@@ -61,13 +62,17 @@ class Listed:
             self._answers[cell].append(answer)
             (self._fail_s if answer is Answer.BAD else self._pass_s).append(seconds)
 
+    def expect_pass(self, seconds: float) -> None:
+        """Earlier runs say what a pass takes; what is seen here says it better."""
+        self._expected_s = seconds
+
     def estimate(self) -> PlanEstimate:
         """What is left if all pass, and if each fails as slowly as the slowest so far.
 
         Failures that were over sooner than a pass say little of what a hang costs, which has to be watched.
         """
-        remaining, is_measured = sum(1 for _ in self._open()), bool(self._pass_s)
-        pass_s, slowest_s = _mean(self._pass_s, FIRST_PASS_S), max(self._fail_s, default=0.0)
+        remaining, is_measured = sum(1 for _ in self._open()), bool(self._pass_s or self._expected_s)
+        pass_s, slowest_s = _mean(self._pass_s, self._expected_s or FIRST_PASS_S), max(self._fail_s, default=0.0)
         is_slow = slowest_s > pass_s
         low = remaining * pass_s
         high = remaining * (slowest_s if is_slow else max(pass_s, FIRST_FAIL_S))

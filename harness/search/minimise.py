@@ -117,6 +117,7 @@ class Minimise(Script):
     def replayed(self) -> Minimise:
         """The same search in the same state, to be played on its own."""
         other = self._anew()
+        other.costs.expected_s = self.costs.expected_s
         for row in self.observations:
             other.tell(cell=row.cell, answer=row.answer, seconds=row.seconds, soft=row.soft)
         return other

@@ -96,8 +96,12 @@ class Script:
 
     @property
     def is_measured(self) -> bool:
-        """Whether any trial has passed, so that seconds can be told."""
-        return bool(self.costs.passes)
+        """Whether it is known how long a pass takes, so that seconds can be told."""
+        return self.costs.is_measured
+
+    def expect_pass(self, seconds: float) -> None:
+        """Earlier runs say what a pass takes; what is seen here says it better."""
+        self.costs.expected_s = seconds
 
     @property
     def pass_s(self) -> float:

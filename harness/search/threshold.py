@@ -212,6 +212,10 @@ class ThresholdSearch:
         boundary = self.result()
         return replace(answer, boundary=boundary, because=boundary.because)
 
+    def expect_pass(self, seconds: float) -> None:
+        """Earlier runs say what a pass takes; what is seen here says it better."""
+        self.costs.expected_s = seconds
+
     def estimate(self) -> PlanEstimate:
         """What is left to spend if failures are deterministic: this search, played against every threshold."""
         return outlook(self)

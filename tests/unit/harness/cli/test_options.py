@@ -99,7 +99,7 @@ def test_a_dry_run_prints_the_plan_with_its_cost_and_creates_nothing(tmp_path, m
 
 
 def planned_trials(*argv: str) -> int:
-    return int(re.search(r"about (\d+) trials", run("minimise", "--dry-run", *argv).output)[1])
+    return int(re.search(r"about (\d+) ", run("minimise", "--dry-run", *argv).output)[1])
 
 
 def test_a_dry_run_of_minimise_counts_that_the_minimal_command_line_is_run_twice_more(tmp_path, monkeypatch):

@@ -272,6 +272,16 @@ def test_the_plan_before_the_first_trial_is_what_a_single_or_double_cause_would_
     assert search.estimate().text == "nothing left to run"
 
 
+def test_a_plan_with_the_time_of_an_earlier_pass_is_the_one_that_the_search_has_after_its_own():
+    before, after = Minimise(FOURTEEN, Effort()), Minimise(FOURTEEN, Effort())
+    unknown = before.estimate()
+    before.expect_pass(0.2)
+    after.tell(cell=FOURTEEN.good, answer=Answer.GOOD, seconds=0.2)
+    assert 0 <= before.estimate().trials - 1 - after.estimate().trials <= 1
+    assert f"about {unknown.trials} to " in unknown.text
+    assert not unknown.is_measured
+
+
 def test_the_plan_counts_that_the_minimal_command_line_is_run_twice_more(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(costs, "FIRST_FAIL_S", 60)
     alone, tried_again = (Minimise(FOURTEEN, Effort(certify=5), again=n).estimate() for n in (0, 2))

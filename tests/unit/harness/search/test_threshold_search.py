@@ -299,6 +299,25 @@ def test_the_estimate_covers_what_a_deterministic_search_then_spends(monkeypatch
     assert len(asked) > 2
 
 
+def test_a_plan_with_the_time_of_an_earlier_pass_is_the_one_that_the_search_has_after_its_own():
+    before, after = ThresholdSearch(layers(), Effort()), ThresholdSearch(layers(), Effort())
+    before.expect_pass(0.25)
+    after.tell(cell=at(1), answer=GOOD, seconds=0.25)
+    assert before.estimate().is_measured
+    # Before it, the first value may still be the failing one, and then little is asked.
+    assert abs(before.estimate().trials - after.estimate().trials) <= 4
+
+
+def test_a_plan_before_any_pass_says_between_how_many_trials_it_lies():
+    search, brief = ThresholdSearch(layers(), Effort()), ThresholdSearch(layers(), Effort())
+    brief.expect_pass(0.1)
+    few, many = search.estimate().trials, brief.estimate().trials
+    assert many > few + 20
+    assert f"about {few} to {many} trials" in search.estimate().text
+    assert "how many, and how long it takes is known once a trial has passed" in search.estimate().text
+    assert ThresholdSearch(layers(), Effort(certify=5)).estimate().text.startswith("about 12 trials, ")
+
+
 def test_estimating_changes_nothing():
     search = ThresholdSearch(layers(), Effort())
     before = search.ask()
