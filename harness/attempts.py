@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.conduct import conduct
 from harness.core.errors import CleanupError, HarnessError
 from harness.core.outcome import StopReason
+from harness.store.files import naming_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,10 +82,11 @@ class Attempts:
 
     def conduct(self, begun: Begun, *, parts: Parts, watched: Watched | None) -> Conducted:
         """Run it. Touches neither journal nor screen, so it may happen in any thread."""
-        return conduct(
-            begun.trial, trial_dir=begun.folder, parts=parts, watched=watched, interrupted=self.interrupted,
-            examine=self.examine,
-        )  # fmt: skip
+        with naming_full_disk(begun.folder, safe="the journal and all finished trials"):
+            return conduct(
+                begun.trial, trial_dir=begun.folder, parts=parts, watched=watched, interrupted=self.interrupted,
+                examine=self.examine,
+            )  # fmt: skip
 
     def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
         """Journal what came of it; when this returns, no crash can lose it."""

@@ -74,6 +74,7 @@ class LazyGroup(click.Group):
         # Before the command: when it fails, no file may be left to open.
         from harness.cli.failures import short, tell
         from harness.cli.fitting import fitting
+        from harness.cli.foreign import INVOCATION
 
         try:
             return super().invoke(ctx)
@@ -88,7 +89,7 @@ class LazyGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a mistake of ours must not look like an answer
-            ctx.exit(tell(error))
+            ctx.exit(tell(error, invocation=ctx.meta.get(INVOCATION)))
 
 
 def _alike(error: click.NoSuchOption) -> list[str]:

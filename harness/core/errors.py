@@ -91,6 +91,10 @@ class UnknownFaultError(UnknownNameError):
     help = "List the faults with: nsa-harness bisect --list-faults"
 
 
+GOES_ON = "a search goes on with --resume"
+"""What helps a search that ended before its answer; where ``--runs`` was given, it belongs behind it."""
+
+
 class StoreError(HarnessError):
     """The run directory cannot be read or written; ``remedy`` is what helps where a place cannot be written to.
 
@@ -99,21 +103,21 @@ class StoreError(HarnessError):
 
     what = ""
     remedy = "Put right what this line names, or choose another place"
-    help = f"What was written before is safe. {remedy}; a search goes on with --resume."
+    help = f"What was written before is safe. {remedy}; {GOES_ON}."
 
 
 class FullDiskError(StoreError):
     """A disk without room, or a quota that is used up."""
 
     remedy = "Free some space or choose another place"
-    help = f"What was written before is safe. {remedy}; a search goes on with --resume."
+    help = f"What was written before is safe. {remedy}; {GOES_ON}."
 
 
 class NoWayError(StoreError):
     """A place whose folder is not there and cannot be made."""
 
     remedy = "Choose a place in a folder that is there"
-    help = f"What was written before is safe. {remedy}; a search goes on with --resume."
+    help = f"What was written before is safe. {remedy}; {GOES_ON}."
 
 
 class NotBegunError(StoreError):

@@ -171,9 +171,23 @@ def write_failed(path: Path, error: OSError, *, safe: str) -> StoreError:
     return failed
 
 
-def _free(path: Path) -> str:
+@contextmanager
+def naming_full_disk(folder: Path, *, safe: str) -> Generator[None]:
+    """A write below ``folder`` that finds a full disk within is the StoreError that says so; other errors are not."""
     try:
-        at = os.statvfs(path.parent if path.parent.exists() else "/")
+        yield
+    except OSError as error:
+        if _KINDS.get(error.errno or 0) is not FullDiskError:
+            raise
+        raise write_failed(folder, error, safe=safe) from error
+
+
+def _free(path: Path) -> str:
+    place = path.absolute().parent
+    while not os.path.ismount(place):
+        place = place.parent
+    try:
+        at = os.statvfs(place)
     except OSError as error:
         return f"free space unknown: {error.strerror}"
-    return f"{at.f_bavail * at.f_frsize / 1e6:.1f} MB and {at.f_favail} files free there"
+    return f"{at.f_bavail * at.f_frsize / 1e6:.1f} MB and {at.f_favail} files free in the file system at {place}"

@@ -22,7 +22,7 @@ def test_a_full_disk_and_a_folder_that_is_none_end_in_the_same_error(tmp_path, m
     with pytest.raises(NoPlaceError, match="Not a directory"), outside_of_runs(tmp_path):
         (tmp_path / "file" / "below").mkdir()
     monkeypatch.setattr(os, "fsync", _is_full)
-    full = r"No space left on device \(.* free there\)"
+    full = r"No space left on device \(.* free in the file system at .*\)"
     with pytest.raises(NoPlaceError, match=full) as error, outside_of_runs(tmp_path):
         write_atomic(tmp_path / "report.md", "text")
     assert error.value.help == "Nothing else was to be done. Free some space or choose another place, and say it again."
