@@ -10,18 +10,24 @@ from harness.reading.printed import quoted_in
 if TYPE_CHECKING:
     from harness.core.evidence import WorkerResult
 
+_BY_CUDA = r"(?:CUDA|[Cc]uda|HIP)[^\n]{0,80}"
+"""Whoever passes on what a GPU's driver says names it before."""
+
 _OF_A_KERNEL = (
     ("device-assert", r"CUDA error: device-side assert triggered|cudaErrorAssert"),
-    ("illegal-address", r"an illegal memory access was encountered|cudaErrorIllegalAddress"),
+    ("illegal-address", rf"{_BY_CUDA}an illegal memory access was encountered|cudaErrorIllegalAddress"),
     ("misaligned-address", r"CUDA error: misaligned address|cudaErrorMisalignedAddress"),
-    ("launch-failure", r"unspecified launch failure|cudaErrorLaunchFailure"),
+    ("launch-failure", rf"{_BY_CUDA}unspecified launch failure|cudaErrorLaunchFailure"),
 )
 GPU_FAULTS = frozenset(cause for cause, _ in _OF_A_KERNEL)
 """What a kernel did wrong, and not the call that was told of it."""
 
 CAUSES: tuple[tuple[str, str], ...] = (
-    ("ready-twice", r"mark a variable ready only once|has been marked as ready twice"),
-    ("unused-parameter", r"Expected to have finished reduction in the prior iteration"),
+    (
+        "ready-twice",
+        r"\bmark a variable ready only once|^Parameter at index \d+.{0,200} has been marked as ready twice",
+    ),
+    ("unused-parameter", r"\bExpected to have finished reduction in the prior iteration"),
     (
         "recomputation-mismatch",
         r"Recomputed values for the following tensors have different metadata|"
@@ -30,21 +36,44 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         "collective-mismatch",
-        r"Detected mismatch between collectives on ranks|op\.preamble\.length <= op\.nbytes|"
-        r"Mismatch between collective operation types|found different (tensor )?(shape|dtype)s? across ranks",
+        r"Detected mismatch between collectives on ranks|\bop\.preamble\.length <= op\.nbytes|"
+        r"Mismatch between collective operation types",
     ),
     *_OF_A_KERNEL,
-    ("port-in-use", r"EADDRINUSE|[Aa]ddress already in use"),
+    (
+        "port-in-use",
+        r"\bEADDRINUSE\b|\[Errno 98\]|\b(bind|listen)(ed|ing)?\b[^\n]{0,200}\b[Aa]ddress already in use",
+    ),
     (
         "rendezvous",
-        r"(client socket|connect\(\)|connectFullMesh|[Ss]tore).{0,200}(timed out|refused|timeout)|"
-        r"waiting for clients\. \d+/\d+ clients joined|"
-        r"wait timeout after \d+ms|[Rr]endezvous.{0,80}(timed out|timeout|failed)",
+        r"\b[Tt]he client socket has (timed out|failed to connect)|\bTCP client failed to connect|"
+        r"\bconnect\(\) timed out\. Original timeout|\bconnectFullMesh\b.{0,200}(timed out|refused|timeout)|"
+        r"\b((TCP|File|Hash|Prefix)Store\b|[Cc]10d[\w -]* store\b|store->\w+\().{0,200}"
+        r"(timed out|refused|[Tt]imeout|failed)|"
+        r"waiting for clients\. \d+/\d+ clients joined|\bwait timeout after \d+ms, keys: |"
+        r"\bRendezvous(Timeout|Connection|Closed)?Error\b",
     ),
-    ("loader-worker-dead", r"DataLoader worker \(pid\(?s?\)? [^)]*\) (is killed by signal|exited unexpectedly)"),
-    ("loader-stall", r"DataLoader timed out after"),
+    ("loader-worker-dead", r"\bDataLoader worker \(pid\(?s?\)? [^)]*\) (is killed by signal|exited unexpectedly)"),
+    ("loader-stall", r"\bDataLoader timed out after \d+(\.\d+)? seconds"),
 )
-"""Cause and the words that give it away, the most telling first."""
+"""Cause and the words that give it away, the most telling first.
+
+They are sentences of libraries, or name one: a program of its own words may also have a store, or wait for clients.
+"""
+
+OUT_OF_MEMORY = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|\bstd::bad_alloc\b|"
+    r"(^|: )(CUDA|HIP|XPU|MPS backend) out of memory\b|\bout of memory\. Tried to allocate |"
+    r"\b(CUDA|HIP) error: out of memory|\b(Cuda|HIP) failure (\d+ )?'out of memory'|"
+    r"\b(CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)\b|"
+    r"\b(CU|HIP|ROC)[A-Z]+(_STATUS)?_ALLOC_FAILED\b|"
+    r"\bRESOURCE_EXHAUSTED: Out of memory|\bOOM when allocating tensor|\bOut of memory allocating \d|"
+    r"\[Errno 12\]|: Cannot allocate memory( \(12\))?$|"
+    r"\bmemory allocation of \d+ bytes failed|\bheap out of memory$",
+    re.MULTILINE,
+)
+"""What allocators say, each in its own form: of torch, CUDA and its libraries, JAX, TensorFlow, CuPy, the C library,
+C++, Rust and JavaScript."""
 
 CONSEQUENCE = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Timed out waiting \d+ ?ms|"
@@ -69,9 +98,14 @@ _ACCUSED = re.compile(r"[Rr]anks? ([\d, ]+) (?:does not answer|failed to pass)")
 def cause_of(text: str) -> str | None:
     """The cause that ``text`` names, or None."""
     for cause, pattern in CAUSES:
-        if re.search(pattern, text, re.DOTALL):
+        if re.search(pattern, text, re.DOTALL | re.MULTILINE):
             return cause
     return None
+
+
+def spoken(result: WorkerResult) -> str:
+    """The exception as Python prints it: its name, and what it says."""
+    return f"{result.exception}: {result.message or ''}"
 
 
 def carried(result: WorkerResult) -> tuple[str, str]:

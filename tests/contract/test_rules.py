@@ -2290,6 +2290,17 @@ def test_whoever_shares_a_gpu_has_no_part_in_the_machines_own_memory_running_out
     assert (killed.kind, killed.cause) == (Kind.OOM, "killed-by-kernel")
 
 
+def test_a_message_that_only_speaks_of_memory_is_of_no_allocator():
+    raised = result(exception="RuntimeError", message="parser ran out of memory slots: raise max_slots in config")
+    assert str(classify(exited(1, result=raised))) == "CRASH (RuntimeError)"
+
+
+def test_the_allocator_s_exception_of_a_child_counts_in_whoever_quotes_it():
+    quoted = f"-- Process 1 terminated with the following error:\n{TRACEBACK.rpartition('ValueError')[0]}MemoryError"
+    raised = result(exception="torch.multiprocessing.spawn.ProcessRaisedException", message=quoted)
+    assert classify(exited(1, result=raised)).kind is Kind.OOM
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, place
-from harness.classify.messages import accused_ranks, cause_of, first_line
+from harness.classify.messages import accused_ranks, cause_of, first_line, spoken
 from harness.classify.rules.stalled import stalled
 from harness.classify.signature import raised_names
 from harness.classify.views import (
@@ -48,7 +48,7 @@ def collective_timeout(case: Case) -> Verdict | None:
     missing, how = _missing(views, followers)
     calls = set(map(_call, followers)) - {""}
     in_time = not _TIMED_OUT.search(result.message or "")
-    cause = cause_of(result.message or "") or (LOST if in_time else "collective-timeout")
+    cause = cause_of(spoken(result)) or (LOST if in_time else "collective-timeout")
     if not missing and len(calls) > 1:
         cause, how = DIFFERENT, f"they waited in different collectives: {', '.join(sorted(calls))}"
     where = "; ".join(map(_where, missing))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, first_verdict, log_with, place
-from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline
+from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline, spoken
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.passed import early_exit
@@ -120,7 +120,7 @@ def ranks_crashed(case: Case) -> Verdict | None:
 
 def _raised(case: Case, result: WorkerResult) -> Verdict:
     bare, message = carried(result)
-    cause = cause_of(result.message or "") or bare
+    cause = cause_of(spoken(result)) or bare
     log = log_with(case, fatal_names) if _CHILD_DIED.search(message) and not case.evidence.ranks else None
     frames = (fatal_frames(log.text) if log else ()) + raised_at(result)
     names = frame_names(frames)

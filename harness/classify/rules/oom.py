@@ -9,7 +9,7 @@ from signal import SIGABRT, SIGKILL
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import conclude, log_with
-from harness.classify.messages import first_line
+from harness.classify.messages import OUT_OF_MEMORY, carried, first_line
 from harness.classify.signature import fatal_names, raised_names
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from harness.core.evidence import LogTail, WorkerResult
     from harness.core.verdict import Case, Verdict
 
-EXCEPTIONS = frozenset({"MemoryError", "OutOfMemoryError"})
-MESSAGE = re.compile(r"can't allocate memory|cannot allocate memory|out of memory|std::bad_alloc", re.IGNORECASE)
-"""What torch's CPU and CUDA allocators, the C library and C++ say."""
+EXCEPTIONS = frozenset({"MemoryError", "_ArrayMemoryError", "OutOfMemoryError"})
+"""What they are called that allocators raise; the second is numpy's."""
 
-_ON_A_GPU = re.compile(r"CUDA|HIP|GPU|NCCL")
+_ON_A_GPU = re.compile(r"CU(DA|DNN|BLAS)|HIP|GPU|NCCL|XPU|Cuda")
 """What such a message names where the memory was a GPU's; torch's own exception is of no other."""
 
 MARKS = 5
@@ -49,7 +48,7 @@ def oom(case: Case) -> Verdict | None:
     if outcome.exit.signal == SIGKILL and case.evidence.memory_limit_hits:
         return _killed(case)
     if outcome.exit.signal == SIGABRT:
-        log = log_with(case, MESSAGE.search)
+        log = log_with(case, OUT_OF_MEMORY.search)
         return _aborted(case, log) if log is not None else None
     return None
 
@@ -116,7 +115,7 @@ def _leak(
 
 
 def _raised(case: Case, result: WorkerResult) -> Verdict | None:
-    if result.bare not in EXCEPTIONS and not MESSAGE.search(result.message or ""):
+    if EXCEPTIONS.isdisjoint((result.bare, carried(result)[0])) and not OUT_OF_MEMORY.search(result.message or ""):
         return None
     names = raised_names(result)
     exception = f"{result.bare}: {first_line(result.message)}" if result.message else result.bare
@@ -146,7 +145,7 @@ def _killed(case: Case) -> Verdict:
 
 
 def _aborted(case: Case, log: LogTail) -> Verdict:
-    line = next(filter(MESSAGE.search, log.text.splitlines())).strip()
+    line = next(filter(OUT_OF_MEMORY.search, log.text.splitlines())).strip()
     return conclude(
         case,
         Kind.OOM,

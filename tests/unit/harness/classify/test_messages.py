@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.classify.messages import accused_ranks, carried, cause_of, headline, is_consequence
+from harness.classify.messages import OUT_OF_MEMORY, accused_ranks, carried, cause_of, headline, is_consequence
 from harness.core.evidence import WorkerResult
 
 READY_TWICE = (
@@ -34,12 +34,69 @@ READY_TWICE = (
         ("CUDA error: unspecified launch failure", "launch-failure"),
         ("DataLoader worker (pid 4711) is killed by signal: Killed.", "loader-worker-dead"),
         ("DataLoader worker (pid(s) 4711, 4712) exited unexpectedly", "loader-worker-dead"),
+        ("OSError: [Errno 98] Address already in use", "port-in-use"),
+        ("bind: Address already in use", "port-in-use"),
+        ("error while attempting to bind on address ('127.0.0.1', 80): address already in use", "port-in-use"),
+        ("The client socket has timed out after 60s while trying to connect to (127.0.0.1, 29500).", "rendezvous"),
+        ("Gloo connectFullMesh failed with timed out connecting: Connection refused, remote=[::1]:9", "rendezvous"),
+        ("via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout", "rendezvous"),
+        ("wait timeout after 300000ms, keys: /default_pg/0//cpu//0", "rendezvous"),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: ", "rendezvous"),
+        ("The connection to the C10d store has failed. See inner exception for details.", "rendezvous"),
+        ("Triton Error [CUDA]: an illegal memory access was encountered", "illegal-address"),
+        ("NCCL error: unhandled cuda error, Cuda failure 'unspecified launch failure'", "launch-failure"),
+        ("DataLoader timed out after 5 seconds", "loader-stall"),
         ("shapes (3, 4) and (5, 6) cannot be multiplied", None),
         ("", None),
     ],
 )
 def test_a_message_names_its_cause_or_none(text, cause):
     assert cause_of(text) == cause
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LookupError: feature store: lookup of user 7 timed out after 30 s, connection refused",
+        "FileNotFoundError: cannot restore checkpoint: download refused by server (403)",
+        "ValueError: order 7 has been marked as ready twice",
+        "ValueError: e-mail address already in use",
+        "TimeoutError: the client socket pool was idle: query timed out",
+        "ValueError: rendezvous of the two probes failed: off by 3 km",
+        "TimeoutError: database: wait timeout after 500ms",
+        "ValueError: unspecified launch failure of rocket 3",
+        "ValueError: found different shapes across ranks of the tree",
+        "TimeoutError: MyDataLoader timed out after three tries",
+        "KeyError: 'RendezvousErrorPage'",
+    ],
+)
+def test_ordinary_words_are_no_cause(text):
+    assert cause_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "ran_out"),
+    [
+        ("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried 1", True),
+        ("[enforce fail at alloc_cpu.cpp:80] data. DefaultCPUAllocator: not enough memory: you tried 1", True),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB", True),
+        ("step 3 failed: CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("NCCL error: unhandled cuda error, Last error: Cuda failure 2 'out of memory'", True),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.", True),
+        ("[Errno 12] Cannot allocate memory", True),
+        ("unable to mmap 64 bytes from file </x>: Cannot allocate memory (12)", True),
+        ("parser ran out of memory slots: raise max_slots in config", False),
+        ("no report of the earlier out of memory error at /x", False),
+        ("we cannot allocate memory budget to team b", False),
+        ("the CUDA out of memory handler is not installed", False),
+        ("", False),
+    ],
+)
+def test_memory_ran_out_where_an_allocator_says_so_in_its_own_form(message, ran_out):
+    assert bool(OUT_OF_MEMORY.search(message)) is ran_out
 
 
 @pytest.mark.parametrize(
