@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
 from harness.classify.facts import ids_of
-from harness.classify.signs import ended_by_exception, replaced_worker, stopped_just_before
+from harness.classify.signs import ended_by_exception, memory_limit, replaced_worker, stopped_just_before
 from harness.core.node import PIDS
 from harness.core.verdict import Confidence, Kind
 from harness.registry import Registry
@@ -102,6 +102,8 @@ def classify(case: Case) -> Verdict:
             because, cites = f"{because}; {died}", (*cites, *ids_of(case.evidence.logs))
         if replaced := replaced_worker(case):
             because = f"{because}; {replaced}"
+    if first.kind in (Kind.HANG, Kind.UNRESOLVED, Kind.CRASH) and (hits := memory_limit(case)):
+        because = f"{because}; {hits}"
     first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
     return _doubted(case, replace(first, alternatives=competing(case, first)))
 

@@ -27,6 +27,9 @@ LIMITS = frozenset(
 STRANGERS = "command"
 """The target that runs anybody's program."""
 
+OF_A_SIGNAL = 128
+"""What shells, and programs that follow them, add to the number of the signal that ended a command."""
+
 PATIENCE = pace.WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""
 

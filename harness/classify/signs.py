@@ -222,7 +222,7 @@ def beyond_prediction(case: Case) -> str:
 def memory_limit(case: Case) -> str:
     """A limit of the kernel's for memory was hit."""
     hits = case.evidence.memory_limit_hits
-    return f"the memory limit was hit {hits} times" if hits else ""
+    return f"the memory limit was hit {hits} time(s), and the kernel ended a process for it each time" if hits else ""
 
 
 def no_memory_limit(case: Case) -> str:

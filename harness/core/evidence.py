@@ -325,7 +325,8 @@ class WorkerResult:
     ``begun_by_python`` says that another Python process of the program began it, which may have expected that;
     ``program`` stands for what it ran, 0 where that is not known. ``frames`` are those in which the exception was
     raised, innermost first, empty where only the text of its ``traceback`` is known; ``quoted`` is the traceback of a
-    pool's worker, from which it came.
+    pool's worker, from which it came. ``followed`` says that another program came behind it, and ``asked`` how whoever
+    began it had asked whether it fails, where that shows.
     """
 
     id: EvidenceId
@@ -340,6 +341,8 @@ class WorkerResult:
     program: int = 0
     frames: tuple[Frame, ...] = ()
     quoted: str | None = None
+    followed: bool = False
+    asked: str = ""
 
     @property
     def bare(self) -> str:
@@ -430,7 +433,8 @@ class Evidence:
     ``config_differences`` lists requested settings that the worker's own echo contradicts. ``pace`` is taken from all
     marks, also those that were not kept. ``world`` is how many ranks there are by what they say themselves, 0 where
     none said so. ``main`` is the PID of the process that trains, or of the program itself; 0 where it is not known.
-    ``nodes`` are those whose agents saw it, empty for a trial that this machine watched itself.
+    ``nodes`` are those whose agents saw it, empty for a trial that this machine watched itself. ``dealt_with`` tells of
+    a program that failed as whoever began it had asked whether it would.
     """
 
     steps_wanted: int
@@ -457,6 +461,7 @@ class Evidence:
     world: int = 0
     main: int = 0
     nodes: tuple[Node, ...] = ()
+    dealt_with: str = ""
 
     @property
     def last(self) -> Heartbeat | None:

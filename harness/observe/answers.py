@@ -10,6 +10,7 @@ from harness.core.codec import from_json
 from harness.core.dotted import leaves
 from harness.core.errors import JournalError
 from harness.core.evidence import GradientTruth, KernelResolution, SourceFailure, WorkerResult
+from harness.observe.asked import how_asked
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
     def word(path: Path, id: str) -> WorkerResult | None:
         record = read(path)
         try:
-            return None if record is None else from_json(WorkerResult, {**record, "id": id})
-        except (JournalError, TypeError) as error:
+            return None if record is None else _result({**record, "id": id})
+        except (JournalError, TypeError, AttributeError) as error:
             failures.append(_unreadable(path, error))
             return None
 
@@ -80,6 +81,12 @@ def read_answers(trial_dir: Path, *, requested: Mapping[str, object], ranks: Ite
         results={rank: words[rank] for rank in ranks if rank in words},
         failures=tuple(failures),
     )
+
+
+def _result(record: dict[str, Any]) -> WorkerResult:
+    """What a process said last; of how it was begun, what shows that its failure was asked for."""
+    begun = record.pop("begun", {})
+    return from_json(WorkerResult, {"followed": bool(begun.get("followed")), "asked": how_asked(begun), **record})
 
 
 def differences(requested: Mapping[str, object], ran: Mapping[str, object]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.core.evidence import Evidence, Measurement, RankFacts, SourceFailure
 from harness.core.outcome import Exit
 from harness.observe.answers import read_answers
+from harness.observe.asked import ignored_by_make
 from harness.observe.logs import log_tails
 from harness.observe.ranks import torchrun_ends
 
@@ -37,9 +38,10 @@ def gather(
     numbers = sorted({*beats.ranks, *run.ranks.pids, *run.ranks.ended})
     answers = read_answers(run.trial_dir, requested=run.trial.config, ranks=numbers)
     logs = log_tails(run.trial_dir, sizes)
-    alone = _own(answers.result, run)
-    results = {number: _own(result, run) for number, result in (answers.results | dict(words)).items()}
-    ends = torchrun_ends("\n".join(log.text for log in logs)) if run.ranks.pids else {}
+    output = "\n".join(log.text for log in logs)
+    alone = _own(answers.result, run, output)
+    results = {number: _own(result, run, output) for number, result in (answers.results | dict(words)).items()}
+    ends = torchrun_ends(output) if run.ranks.pids else {}
     facts = tuple(
         _rank_facts(run, number, result=results.get(number), until_s=duration_s, ended_by_us=number in words, ends=ends)
         for number in numbers
@@ -76,17 +78,30 @@ def gather(
         pace=beats.pace(),
         world=world if several else 0,
         main=next(iter(run.living().values()), run.handle.pid),
+        dealt_with=_dealt_with(answers.result, output),
     )
 
 
-def _own(result: WorkerResult | None, run: Runner) -> WorkerResult | None:
+def _own(result: WorkerResult | None, run: Runner, output: str) -> WorkerResult | None:
     """What was said, but for an exception that the program went on without: of a process that Python of its own began.
 
-    So of one whose reader had what it wanted (``| head``). Where the whole did not end with status 0, it is why.
+    So of one whose reader had what it wanted (``| head``). Where the whole did not end with status 0, it is why; but
+    for that of a program whose failure had been asked for.
     """
+    if _dealt_with(result, output):
+        return None
     if result is None or run.exit is None or run.exit.code != 0:
         return result
     return None if result.begun_by_python or result.bare == "BrokenPipeError" else result
+
+
+def _dealt_with(result: WorkerResult | None, output: str) -> str:
+    """That the program which raised came before the work: it had made no step, it was asked for, another followed."""
+    if result is None or result.status != "raised" or result.steps_done or not result.followed:
+        return ""
+    asked = result.asked or ignored_by_make(output)
+    message = next(iter((result.message or "").splitlines()), "")
+    return f"an earlier program ended with {result.bare}: {message[:200]}, and {asked}" if asked else ""
 
 
 def _alone(

@@ -955,11 +955,16 @@ def write_exception(speaker: Speaker, error: BaseException, trace: "TracebackTyp
         "program": program_number(),
         "frames": raised_at(first, trace),
         "quoted": asked(quoted_by, first, otherwise=None),
+        "begun": beginning(),
     }
-    path = speaker.result_path()
-    fresh = f"{path}.{speaker.pid}.tmp"
+    write_whole(speaker.result_path(), json.dumps(result))
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file that nobody reads half written."""
+    fresh = f"{path}.{os.getpid()}.tmp"
     with open(fresh, "w", encoding="utf-8") as file:
-        json.dump(result, file)
+        file.write(text)
     os.replace(fresh, path)
 
 
@@ -1002,6 +1007,50 @@ def quoted_by(error: BaseException) -> "str | None":
     cause = error.__cause__
     text = getattr(cause, "tb", None) if type(cause).__name__.endswith("RemoteTraceback") else None
     return text if type(text) is str else None
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+
+
+def beginning() -> "dict[str, Any]":
+    """By which command of which shell this program was begun, and whether anybody reads its standard error.
+
+    Between the two may be programs that only begin another one (timeout, env).
+    """
+    facts: dict[str, Any] = {"words": program_words(command_line("self"))[1:]}
+    try:
+        facts["unheard"] = os.readlink("/proc/self/fd/2") == os.devnull
+    except OSError:
+        facts["unheard"] = False
+    pid = os.getppid()
+    for _ in range(3):
+        words = command_line(pid)
+        name = os.path.basename(words[0]) if words else ""
+        try:
+            if name.lstrip("-") in SHELLS:
+                facts["shell"], facts["folder"] = words, os.readlink(f"/proc/{pid}/cwd")
+            if name.lstrip("-") in SHELLS or name.startswith("python"):
+                break
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            break
+    return facts
+
+
+def command_line(pid: "int | str") -> "list[str]":
+    """The words by which a process was begun; none where the kernel does not tell them."""
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
+def program_words(words: "list[str]") -> "list[str]":
+    """Of a command line the interpreter, and the script, ``-m`` with its module, or ``-c`` with its text."""
+    rest = words[1:]
+    while rest and rest[0].startswith("-") and rest[0] not in ("-c", "-m"):
+        del rest[: 2 if rest[0] in ("-X", "-W") else 1]
+    return words[:1] + rest[: 2 if rest[:1] in (["-m"], ["-c"]) else 1]
 
 
 def first_of(error: BaseException) -> BaseException:
@@ -1020,25 +1069,18 @@ def first_inside(error: "Any") -> "Any":
 
 
 def program_number() -> int:
-    """What stands for the program that this process runs, whatever its arguments; 0 where the kernel does not tell it.
-
-    The interpreter, and the script, ``-m`` with its module, or ``-c``.
-    """
+    """What stands for the program that this process runs, whatever its arguments; 0 where nothing tells it."""
     import zlib
 
-    try:
-        with open("/proc/self/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return 0
-    rest = words[1:]
-    while rest and rest[0].startswith(b"-") and rest[0] not in (b"-c", b"-m"):
-        del rest[: 2 if rest[0] in (b"-X", b"-W") else 1]
-    return zlib.crc32(b"\0".join(words[:1] + rest[: 2 if rest[:1] == [b"-m"] else 1]))
+    words = program_words(command_line("self"))
+    return zlib.crc32("\0".join(words).encode("utf-8", "replace")) if words else 0
 
 
 def forget_former_attempt(folder: str) -> None:
-    """Remove the exception that ended the same program before, which a shell tries again (``until python ...``)."""
+    """Remove the exception that ended the same program before, which a shell tries again (``until python ...``).
+
+    Of another program it is written down that one came behind it.
+    """
     path = os.path.join(folder, f"result_rank{rank_by_environment()}.json")
     if not os.path.exists(path):
         return
@@ -1049,6 +1091,9 @@ def forget_former_attempt(folder: str) -> None:
             former = json.load(file)
         if former.get("program") == program_number() != 0:
             os.remove(path)
+        elif "begun" in former:
+            former["begun"]["followed"] = True
+            write_whole(path, json.dumps(former))
     except (OSError, ValueError, AttributeError):  # half written, or gone: whoever wrote it is not before us
         return
 

@@ -484,6 +484,15 @@ CANNED: dict[str, list[Case]] = {
         exited(1, result=result(exception="MemoryError", message="")),
         exited(1, result=result(exception="torch.OutOfMemoryError", message="CUDA out of memory. Tried 2 GiB")),
         signalled(9, memory_limit_hits=1),
+        # A shell hands it on, and so does whoever waited for a child.
+        exited(137, memory_limit_hits=1),
+        exited(
+            1,
+            memory_limit_hits=1,
+            result=result(
+                exception="subprocess.CalledProcessError", message="Command 'x' died with <Signals.SIGKILL: 9>."
+            ),
+        ),
         signalled(6, logs=log("terminate called after throwing an instance of 'std::bad_alloc'\n")),
     ],
     "exit_abort": [
@@ -2288,6 +2297,18 @@ def test_whoever_shares_a_gpu_has_no_part_in_the_machines_own_memory_running_out
     assert classify(exited(1, result=raised, gpus=gpus(foreign_mib=73000))).kind is kind
     killed = classify(signalled(9, memory_limit_hits=1, gpus=gpus(foreign_mib=73000)))
     assert (killed.kind, killed.cause) == (Kind.OOM, "killed-by-kernel")
+
+
+def test_a_loaders_killed_worker_and_a_hit_of_the_memory_limit_are_one_and_other_ends_name_the_hit():
+    raised = result(exception="RuntimeError", message="DataLoader worker (pid 7) is killed by signal: Killed. ")
+    killed = exited(1, result=raised, memory_limit_hits=2)
+    assert str(classify(killed)) == "OOM (killed-by-kernel)"
+    assert "after 2 hit(s) of the memory limit" in classify(killed).because
+    assert str(classify(exited(1, result=raised))) == "CRASH (loader-worker-dead)"
+    other = classify(exited(1, result=result(exception="ValueError", message="bad"), memory_limit_hits=2))
+    assert "the memory limit was hit 2 time(s)" in other.because
+    waits = replace(CANNED["stalled"][0], evidence=replace(CANNED["stalled"][0].evidence, memory_limit_hits=1))
+    assert "the memory limit was hit 1 time(s)" in classify(waits).because
 
 
 def test_a_message_that_only_speaks_of_memory_is_of_no_allocator():

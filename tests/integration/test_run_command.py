@@ -123,6 +123,26 @@ def test_an_exception_counts_where_a_shell_hides_it_and_not_where_the_shell_deal
     assert done.stdout.startswith(verdict)
 
 
+WORK = "{0} -c 'print(7)'"
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        (f"if {{0}} -c 1/0; then :; fi; {WORK}", "PASS"),
+        (f"{{0}} -c 1/0 || echo no; {WORK}", "PASS"),
+        (f"{{0}} -c 1/0 2>/dev/null; {WORK}", "PASS"),
+        (f"{{0}} -c 1/0; {WORK}", "CRASH (ZeroDivisionError)"),
+        ("{0} -c 1/0 || echo no", "CRASH (ZeroDivisionError)"),
+    ],
+)
+def test_a_probe_whose_failure_the_shell_asked_for_is_named_beside_the_pass_of_the_work(script, verdict, place):
+    argv = ["run", "--", "bash", "-c", script.format(sys.executable)]
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+    assert done.stdout.startswith(verdict)
+    assert "ZeroDivisionError: division by zero" in " ".join(done.stdout.split())
+
+
 def test_a_program_that_goes_on_without_what_a_child_could_not_do_is_not_a_crash_when_its_time_is_up(place):
     """A probe that failed at import, and was expected to, at the beginning of a run that is merely long."""
     (place / "long.py").write_text(

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, first_verdict, log_with, place
+from harness.classify.facts import OF_A_SIGNAL, conclude, first_verdict, log_with, place
 from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline, spoken
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
@@ -63,9 +63,6 @@ LATE = (
     "CUDA_LAUNCH_BLOCKING=1 in its environment that line is named"
 )
 """What is added to an error of a kernel."""
-
-OF_A_SIGNAL = 128
-"""What shells, and programs that follow them, add to the number of the signal that ended a command."""
 
 OF_USAGE = 2
 """The exit status of argparse, optparse and click for a command line that makes no sense."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from signal import SIGABRT, SIGKILL
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import conclude, log_with
+from harness.classify.facts import OF_A_SIGNAL, conclude, log_with
 from harness.classify.messages import OUT_OF_MEMORY, carried, first_line
 from harness.classify.signature import fatal_names, raised_names
 from harness.core.outcome import Ending
@@ -27,6 +27,13 @@ EXCEPTIONS = frozenset({"MemoryError", "_ArrayMemoryError", "OutOfMemoryError"})
 _ON_A_GPU = re.compile(r"CU(DA|DNN|BLAS)|HIP|GPU|NCCL|XPU|Cuda")
 """What such a message names where the memory was a GPU's; torch's own exception is of no other."""
 
+_KILLED_CHILD = re.compile(
+    r"died with <Signals\.SIGKILL: 9>|returned non-zero exit status 137\b|is killed by signal: Killed|"
+    r"terminated abruptly while|process \d+ terminated with signal SIGKILL"
+)
+"""What whoever waited for a process says of it when SIGKILL ended it: subprocess, torch's loader, its spawn, a pool of
+concurrent.futures, which does not tell the signal."""
+
 MARKS = 5
 """Steps that it takes to speak of growth; the first one, which builds caches and optimizer state, not counted."""
 
@@ -39,15 +46,13 @@ LARGE = 0.25
 
 def oom(case: Case) -> Verdict | None:
     """An allocator's exception, an abort by it, or a SIGKILL that we did not send and a memory limit that was hit."""
-    result = case.evidence.result
-    if result is not None and result.status == "raised":
-        return _raised(case, result)
-    outcome = case.outcome
-    if outcome.ending is not Ending.SIGNALLED or outcome.exit is None:
-        return None
-    if outcome.exit.signal == SIGKILL and case.evidence.memory_limit_hits:
-        return _killed(case)
-    if outcome.exit.signal == SIGABRT:
+    result, outcome = case.evidence.result, case.outcome
+    raised = result if result is not None and result.status == "raised" else None
+    if case.evidence.memory_limit_hits and (ended := _who_was_killed(case, raised)):
+        return _killed(case, ended, raised)
+    if raised is not None:
+        return _raised(case, raised)
+    if outcome.ending is Ending.SIGNALLED and outcome.exit is not None and outcome.exit.signal == SIGABRT:
         log = log_with(case, OUT_OF_MEMORY.search)
         return _aborted(case, log) if log is not None else None
     return None
@@ -131,16 +136,34 @@ def _raised(case: Case, result: WorkerResult) -> Verdict | None:
     )
 
 
-def _killed(case: Case) -> Verdict:
+def _who_was_killed(case: Case, raised: WorkerResult | None) -> str:
+    """Whom SIGKILL ended, by the end of the whole or the exception of whoever waited for it; empty for any other end.
+
+    A shell hands on that its command was killed.
+    """
+    if raised is not None:
+        tells = _KILLED_CHILD.search(raised.message or "") is not None
+        return f"a process of it ({raised.bare}: {first_line(raised.message)})" if tells else ""
+    exit_ = case.outcome.exit
+    if exit_ is None or case.outcome.ending not in (Ending.SIGNALLED, Ending.EXITED):
+        return ""
+    if exit_.signal == SIGKILL:
+        return "it"
+    return f"a command of it (exit status {exit_.code})" if exit_.code == OF_A_SIGNAL + SIGKILL else ""
+
+
+def _killed(case: Case, ended: str, raised: WorkerResult | None) -> Verdict:
     hits, peak = case.evidence.memory_limit_hits, case.evidence.measurement.peak_rss_bytes
     return conclude(
         case,
         Kind.OOM,
         cause="killed-by-kernel",
-        because=f"the kernel ended it with SIGKILL after {hits} hit(s) of the memory limit, at a peak of {peak} bytes",
-        cites=("exit", "progress"),
+        because=f"the kernel ended {ended} with SIGKILL after {hits} hit(s) of the memory limit, at a peak of "
+        f"{peak} bytes",
+        cites=("exit", "progress", *((raised.id,) if raised else ())),
         confidence=Confidence.PROOF,
-        names=(),
+        phase=raised.phase if raised else None,
+        names=traceback_names(raised.traceback or "") if raised else (),
     )
 
 

@@ -38,6 +38,8 @@ def passed(case: Case) -> Verdict | None:
         because += f"; it left {outcome.cleanup.ended} process(es) behind, which were ended"
         because += MUST_WAIT if case.trial.target == STRANGERS else ""
         cites.append("cleanup")
+    if case.evidence.dealt_with:
+        because += f"; {case.evidence.dealt_with}"
     return conclude(case, Kind.PASS, because=because, cites=cites, confidence=Confidence.PROOF)
 
 
