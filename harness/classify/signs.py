@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.classify.facts import job_of_case, main_pid, silence_began_s, threads_slept
+from harness.classify.messages import spoken
 from harness.classify.rules.oom import memory_marks, steady_growth
 from harness.core.dotted import leaves
 from harness.core.node import in_words
@@ -46,8 +47,13 @@ LATE_S = 0.5
 _ASKERS = ("get", "next", "wait")
 """The functions in which whoever asked a pool waits for its answer."""
 
-OF_ITS_TEXT = frozenset({"ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError"})
-"""Exceptions that come of what the program says, whatever its calls return."""
+_CUT_SHORT = re.compile(
+    r"\bEINTR\b|\b[Ii]nterrupted|\[Errno (4|11)\]|\b[Tt]imed[ -]?out\b|\b[Tt]ime-?[Oo]ut|\bEmpty\b|\bEOF|[Ii]ncomplete|"
+    r"[Tt]runcated|\b[Ss]hort (read|write)|\b[Uu]nexpected end\b|Resource temporarily unavailable|BlockingIOError"
+)
+"""What is said of a call that ended early: it was interrupted, its time was up, or it got less than was asked for."""
+
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milliseconds|s|sec|secs|seconds)\b")
 
 Sign: TypeAlias = "Callable[[Case], str]"
 """A sentence about the case, empty when it does not show this."""
@@ -283,9 +289,10 @@ def stopped_just_before(case: Case, rank: int | None) -> tuple[str, tuple[Eviden
     """That we had stopped a process for its stacks shortly before the trial, or that rank of it, ended; and the stacks.
 
     A stop ends some calls early. Those that we know are left alone (``harness.reading.waits``); there may be others.
+    Any other error, and a limit longer than a stop, is the program's own.
     """
     result = case.evidence.result_of(rank)
-    if result is not None and result.bare in OF_ITS_TEXT:
+    if not _may_be_cut_short(spoken(result) if result is not None else case.evidence.output):
         return "", ()
     for sample in reversed(case.evidence.stacks):
         before_s = _ended_s(case, sample.rank) - sample.t_s - sample.stopped_s
@@ -295,6 +302,14 @@ def stopped_just_before(case: Case, rank: int | None) -> tuple[str, tuple[Eviden
             tells = "whether it fails without that, a run without nsa-harness tells"
             return f"{stopped}, {before_s:.1f} s before, {why}: {tells}", (sample.id,)
     return "", ()
+
+
+def _may_be_cut_short(text: str) -> bool:
+    """Whether a program speaks of a call that ended early, and names no limit that is longer than a stop."""
+    for amount, unit in _SECONDS.findall(text):
+        if float(amount) / (1000 if unit.startswith("m") else 1) > JUST_S:
+            return False
+    return _CUT_SHORT.search(text) is not None
 
 
 def _ended_s(case: Case, rank: int) -> float:

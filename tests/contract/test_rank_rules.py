@@ -1483,7 +1483,8 @@ def test_a_rank_that_exits_is_known_again_by_its_own_lines_and_not_by_the_launch
 @pytest.mark.parametrize(("stopped", "confidence"), [(0, Confidence.MEDIUM), (1, Confidence.PROOF)])
 def test_the_failure_of_a_rank_is_doubted_after_a_stop_of_that_very_rank(stopped, confidence):
     sample = replace(stacks(stopped, REDUCES)[0], t_s=2.5, stopped_s=0.2)
-    verdict = classify(ended(KILLED, LOST, stacks=(sample,)))
+    failed = replace(KILLED, exit=Exit(code=7))
+    verdict = classify(ended(failed, LOST, stacks=(sample,), text="read: Interrupted system call\n"))
     assert (verdict.kind, verdict.rank, verdict.confidence) == (Kind.CRASH, 0, confidence)
     doubt = "process 100 had been stopped by us for 200 ms, 0.5 s before" in verdict.because
     assert doubt is (confidence is Confidence.MEDIUM)

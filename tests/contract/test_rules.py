@@ -636,17 +636,26 @@ ENDED_S = 12.0
 
 
 def failed_after_a_stop(
-    before_s: float, *, stopped_s: float = 0.2, ending: Ending = Ending.EXITED, **said: Any
-) -> Case:
+    before_s: float, *, stopped_s: float = 0.2, ending: Ending = Ending.EXITED, code: int = 1, prints: str = "",
+    **said: Any,
+) -> Case:  # fmt: skip
     (taken,) = stacks([IN_LOCK], start_s=ENDED_S - before_s - stopped_s - 1.2)
     raised = {"result": result(**said)} if said else {}
     return case(
-        ending=ending, exit=Exit(code=1), cleanup=Cleanup(), duration_s=ENDED_S,
+        ending=ending, exit=Exit(code=code), cleanup=Cleanup(), duration_s=ENDED_S, logs=log(prints),
         stacks=(replace(taken, stopped_s=stopped_s),), **raised,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("said", [{}, {"exception": "InterruptedError", "message": "[Errno 4]"}])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"prints": "read: Interrupted system call"},
+        {"exception": "InterruptedError", "message": "[Errno 4]"},
+        {"exception": "_queue.Empty", "message": ""},
+        {"exception": "RuntimeError", "message": "Timed out waiting 1000ms for recv operation to complete"},
+    ],
+)
 def test_a_failure_just_after_our_own_stop_is_no_proof_and_says_so(said):
     verdict = classify(failed_after_a_stop(0.8, **said))
     assert (verdict.kind, verdict.confidence) == (Kind.CRASH, Confidence.MEDIUM)
@@ -661,10 +670,23 @@ def test_a_failure_just_after_our_own_stop_is_no_proof_and_says_so(said):
         failed_after_a_stop(5.0),
         failed_after_a_stop(0.8, stopped_s=0.0),
         failed_after_a_stop(0.8, exception="NameError", message="name 'x' is not defined"),
+        failed_after_a_stop(0.8, exception="ValueError", message="bad shard 7"),
+        failed_after_a_stop(0.8, exception="subprocess.TimeoutExpired", message="'x' timed out after 44.99 seconds"),
+        failed_after_a_stop(0.8),
+        failed_after_a_stop(0.8, code=124),
         # It raised some time ago, and did not end: the stop was while it was looked why.
         failed_after_a_stop(0.8, ending=Ending.STOPPED_BY_US, exception="ValueError", message="shapes"),
     ],
-    ids=["long before", "not stopped", "by what the program says", "before the stop"],
+    ids=[
+        "long before",
+        "not stopped",
+        "by what the program says",
+        "its own exception",
+        "a longer limit",
+        "a status",
+        "its own time limit",
+        "before the stop",
+    ],
 )
 def test_a_failure_that_no_stop_may_have_brought_about_is_proof(failed):
     verdict = classify(failed)
