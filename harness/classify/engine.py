@@ -54,6 +54,7 @@ RULES = Registry(
         "memory_leak": f"{_AT}oom:memory_leak",
         "oom": f"{_AT}oom:oom",
         "exit_abort": f"{_AT}exit_abort:exit_abort",
+        "own_limit": f"{_AT}own_limit:own_limit",
         "crashed": f"{_AT}crashed:crashed",
         **_NOT_ENDED_BY_ITSELF,
     },

@@ -247,7 +247,8 @@ class ProcessState(_Remembers):
     counts the trial's other live processes that work for it. ``dead_children`` are its own that did not end well and
     that it has not waited for; it began ``age_s`` before. ``handles`` are the signals for which it has handlers, of
     those that may let it go on, and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a
-    limit. ``sends_signals`` says that its program, unless it is Python, may send other processes one.
+    limit. ``sends_signals`` says that its program, unless it is Python, may send other processes one. At
+    ``cpu_limit_s`` of CPU time the kernel ends it.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
     did by itself (``harness.reading.stillness``); None for the first of a window.
     """
@@ -270,6 +271,7 @@ class ProcessState(_Remembers):
     sends_signals: bool = False
     dead_children: int = 0
     age_s: float = 0.0
+    cpu_limit_s: float | None = None
     undisturbed_since: EvidenceId | None = None
 
     @cached_property

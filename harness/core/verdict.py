@@ -62,6 +62,9 @@ class Answer(StrEnum):
     UNRESOLVED = "unresolved"
 
 
+TIME_LIMIT = "time-limit"
+"""The cause of a trial that its own ``timeout`` ended."""
+
 REFUSED = "usage-error"
 """The cause of a program that printed its usage and an error, and did nothing: its command line makes no sense."""
 

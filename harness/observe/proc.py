@@ -129,6 +129,7 @@ class Proc(Files):
             handles=(*(listed_as(n) for n in _TELLING if n in handled), *self._timers(pid, sets_alarms=sets_alarms)),
             sends_signals=sends_signals,
             dead_children=self._dead_children(pid),
+            cpu_limit_s=self._cpu_limit_s(pid),
             age_s=time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[19]) / _TICKS_PER_S,
             undisturbed_since=since,
         )
@@ -168,12 +169,15 @@ class Proc(Files):
         ``ALARM`` where its program may have set one, which the kernel tells nobody else: without a handler it ends it.
         Only of who has no child: launchers call it, too, and time what they wait for otherwise.
         """
-        limit = re.search(r"^Max cpu time +(\S+)", self.text(f"{pid}/limits") or "", re.MULTILINE)
-        is_limited = limit is not None and limit[1] != "unlimited"
         has_a_timer = "notify: signal" in (self.text(f"{pid}/timers") or "")
         may_be_armed = sets_alarms and not self.children(pid)
-        names = {TIMER: has_a_timer, CPU_LIMIT: is_limited, ALARM: may_be_armed}
+        names = {TIMER: has_a_timer, CPU_LIMIT: self._cpu_limit_s(pid) is not None, ALARM: may_be_armed}
         return tuple(name for name, applies in names.items() if applies)
+
+    def _cpu_limit_s(self, pid: int) -> float | None:
+        """The CPU time at which the kernel ends it, or sends it SIGXCPU; None without one."""
+        limit = re.search(r"^Max cpu time +(\d+)", self.text(f"{pid}/limits") or "", re.MULTILINE)
+        return float(limit[1]) if limit is not None else None
 
     def _calls_of_its_program(self, pid: int) -> tuple[bool, bool]:
         """Whether its program may set an alarm, and send others a signal: by what it is linked to, or by its script.

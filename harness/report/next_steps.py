@@ -19,7 +19,7 @@ from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
-from harness.core.verdict import FAILURES, NEVER_STARTED, Confidence, Kind
+from harness.core.verdict import FAILURES, NEVER_STARTED, TIME_LIMIT, Confidence, Kind
 from harness.reading.pace import TEN_TIMES, deciding_total_s, instead_of_time
 from harness.reading.ranks import no_limit_decides, remaining_s
 from harness.report.asked import instead_of_slow
@@ -386,6 +386,10 @@ def _look_at(findings: Findings, record: TrialRecord, place: str, *, evidence: s
         return NextStep(text=text, command=reproduce(findings))
     verdict = record.verdict
     hangs = verdict.kind is Kind.HANG
+    if verdict.cause == TIME_LIMIT:
+        look = f"Look at {place}" if place else "See where it was"
+        text = f"{look} (Evidence, {evidence}), and run it without `timeout`: what hangs is ended all the same."
+        return NextStep(text=text)
     if place:
         what = "its stacks are" if hangs else "the traceback is"
         return NextStep(text=f"Look at {place}; {what} in Evidence, {evidence}.")

@@ -403,6 +403,9 @@ def still_running(**evidence: Any) -> Case:
     return case(ending=Ending.STILL_RUNNING, cleanup=Cleanup(), why="it may go on", **{**unseen, **seen})
 
 
+TIMEOUT = looks(cpu_share=1.0)[-1]
+"""A process with some CPU time, to be that of another program or with a limit."""
+
 CANNED: dict[str, list[Case]] = {
     "interrupted": [
         case(stopped_by=StopReason.INTERRUPT, exit=Exit(signal=15), silence_s=0.4),
@@ -503,6 +506,12 @@ CANNED: dict[str, list[Case]] = {
         # A stranger's program: how many steps it was to make is not known, that it was leaving is.
         signalled(6, steps_wanted=0, heartbeats=(LEAVING,), heartbeats_total=1, logs=log(TERMINATED)),
     ],
+    "own_limit": [
+        exited(124, processes=(replace(TIMEOUT, command="timeout"),)),
+        signalled(24, processes=(replace(TIMEOUT, cpu_limit_s=2.0),)),
+        signalled(9, processes=(replace(TIMEOUT, cpu_limit_s=2.0),)),
+        exited(137, processes=(replace(TIMEOUT, cpu_limit_s=2.0),)),
+    ],
     "crashed": [
         exited(1, result=result(exception="ValueError", message="shapes", traceback=TRACEBACK)),
         signalled(11, logs=log(FATAL)),
@@ -511,6 +520,9 @@ CANNED: dict[str, list[Case]] = {
         exited(3, logs=log(TRACEBACK)),
         # C++'s words for a thread that ended badly, but in the middle of training: no interpreter was shutting down.
         signalled(6, logs=log(TERMINATED)),
+        exited(124),
+        # Far from its limit of CPU time.
+        signalled(9, processes=(replace(TIMEOUT, cpu_limit_s=2000.0),)),
     ],
     "stalled": [
         silent(processes=looks(), stacks=stacks([IN_LOCK] * 3)),
@@ -2331,6 +2343,52 @@ def test_a_loaders_killed_worker_and_a_hit_of_the_memory_limit_are_one_and_other
     assert "the memory limit was hit 2 time(s)" in other.because
     waits = replace(CANNED["stalled"][0], evidence=replace(CANNED["stalled"][0].evidence, memory_limit_hits=1))
     assert "the memory limit was hit 1 time(s)" in classify(waits).because
+
+
+def commanded(text: str, ended: Case) -> Case:
+    """The same trial of a stranger's command line."""
+    return replace(ended, trial=replace(ended.trial, target="command", config={"command": text}))
+
+
+IN_STUCK = (python("wait", "/usr/lib/python3.11/threading.py", 629), python("stuck", "/home/me/stuck.py", 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "stands", "words"),
+    [
+        ("timeout 60 python stuck.py", True, "its own `timeout 60` (exit status 124) after 12 s; process"),
+        ("bash -c 'timeout -k 5 -s TERM 1m python stuck.py'", True, "its own `timeout 1m`"),
+        ("timeout --preserve-status 60 python stuck.py", False, "it still got on (its last mark"),
+    ],
+)
+def test_a_programs_own_timeout_is_named_with_where_the_program_stood(text, stands, words):
+    seen = {"stacks": stacks([IN_STUCK, IN_STUCK], start_s=0.5)} if stands else {}
+    verdict = classify(
+        commanded(text, exited(124, heartbeats=(), heartbeats_total=0, **seen) if stands else exited(124))
+    )
+    assert (str(verdict), verdict.confidence) == ("CRASH (time-limit)", Confidence.PROOF)
+    assert words in verdict.because
+    assert ("stood still in stuck (home/me/stuck.py:4)" in verdict.because) is stands
+
+
+@pytest.mark.parametrize("text", ["python p.py --timeout 60 x", "python timeout.py 60 x", "python p.py timeout=60"])
+def test_a_word_that_only_looks_like_timeout_is_none(text):
+    verdict = classify(commanded(text, exited(124)))
+    assert str(verdict) == "CRASH (exit-124)"
+    assert "that is what `timeout` answers when time is up" in verdict.because
+
+
+def test_whoever_waited_for_a_child_until_time_was_up_says_where_the_child_stood():
+    raised = result(exception="subprocess.TimeoutExpired", message="Command 'x' timed out after 45 seconds")
+    seen = exited(1, result=raised, heartbeats=(), heartbeats_total=0, stacks=stacks([IN_STUCK, IN_STUCK], start_s=0.5))
+    assert "stood still in stuck (home/me/stuck.py:4)" in classify(seen).because
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("python p.py", False), ("bash run.sh", True), ("A=1 /usr/bin/python3", False)]
+)
+def test_only_a_shell_speaks_of_signals_by_its_status(text, says):
+    assert ("as a shell says" in classify(commanded(text, exited(139))).because) is says
 
 
 def test_a_message_that_only_speaks_of_memory_is_of_no_allocator():

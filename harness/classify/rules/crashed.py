@@ -11,6 +11,7 @@ from harness.classify.facts import OF_A_SIGNAL, conclude, first_verdict, log_wit
 from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline, spoken
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
+from harness.classify.rules.own_limit import OF_TIMEOUT, own_limit, stood
 from harness.classify.rules.passed import early_exit
 from harness.classify.signature import (
     error_line,
@@ -77,7 +78,7 @@ NEAR = 8
 def crashed(case: Case) -> Verdict | None:
     """An exception counts also when the process had to be stopped afterwards: it is what came first."""
     result, outcome = case.evidence.result, case.outcome
-    if first_verdict((oom, nonfinite, exit_abort), case) is not None:
+    if first_verdict((oom, nonfinite, exit_abort, own_limit), case) is not None:
         return None
     if result is not None and result.status == "raised":
         return _raised(case, result)
@@ -108,7 +109,7 @@ def ranks_crashed(case: Case) -> Verdict | None:
     """The launcher's own exit status or signal, where nothing is known of any rank's end."""
     if has_failed(case):
         return None
-    verdict = first_verdict((oom, crashed, early_exit), case)
+    verdict = first_verdict((oom, own_limit, crashed, early_exit), case)
     if verdict is None:
         return None
     because = f"the launcher of {len(case.evidence.ranks)} ranks: {verdict.because}; no rank says how it ended"
@@ -123,13 +124,14 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
     names = frame_names(frames)
     where = f" in {names[0]}" if names else ""
     goes_on = bool(ended_well(case))
-    then = f"{LATE if cause in GPU_FAULTS else ''}{WENT_ON if goes_on else ''}"
+    where_it_was, ids = stood(case) if bare == "TimeoutExpired" else ("", ())
+    then = f"{LATE if cause in GPU_FAULTS else ''}{f'; {where_it_was}' if ids else ''}{WENT_ON if goes_on else ''}"
     return conclude(
         case,
         Kind.CRASH,
         cause=cause,
         because=f"raised {bare}{where}{_progress(case)}: {headline(message)}{then}",
-        cites=(result.id, "exit", *((log.id,) if log else ())),
+        cites=(result.id, "exit", *((log.id,) if log else ()), *ids),
         confidence=Confidence.MEDIUM if goes_on else Confidence.PROOF,
         phase=result.phase,
         names=names,
@@ -173,10 +175,24 @@ def _stderr(case: Case) -> LogTail | None:
     return next((log for log in case.evidence.logs if log.stream == "stderr"), None)
 
 
-def _of_a_shell(code: int) -> str:
-    """What an exit status above 128 means where a shell or a launcher hands on how its command ended; else empty."""
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+
+_PYTHON = re.compile(r"(\S+=\S* +)*(\S*/)?(python[\d.]*|\{python\})( |$)")
+"""How the command line of a program begins that is Python and nothing around it."""
+
+
+def _is_python_alone(case: Case) -> bool:
+    """Whether no shell took part: the status is the program's own number."""
+    is_python = _PYTHON.match(str(case.trial.config.get("command", ""))) is not None
+    return is_python and not any(look.command in _SHELLS for look in case.evidence.processes)
+
+
+def _of_a_shell(case: Case, code: int) -> str:
+    """What a status means where a shell or a launcher hands on how its command ended; empty of the program's own."""
     number = code - OF_A_SIGNAL
-    if number not in set(signal.Signals):
+    if code == OF_TIMEOUT:
+        return f"; that is what `timeout` answers when time is up: {stood(case)[0]}"
+    if number not in set(signal.Signals) or _is_python_alone(case):
         return ""
     hint = NOBODY_KNOWN if number == signal.SIGKILL else ""
     return f"; that is {OF_A_SIGNAL} + {number}, as a shell says that {signal_name(number)} ended its command{hint}"
@@ -216,7 +232,8 @@ def _status(case: Case, code: int, own: Sequence[str], log: LogTail | None) -> t
     last = _last_line(own)
     quote = f"; {log.stream} ends: {last}" if log and last else ""
     quote = f"; it said: {headline(chr(10).join(lines))}" if cause else quote
-    return cause or f"exit-{code}", f"exit status {code}{_progress(case)}, without a result{_of_a_shell(code)}{quote}"
+    status = f"exit status {code}{_progress(case)}, without a result"
+    return cause or f"exit-{code}", f"{status}{_of_a_shell(case, code)}{quote}"
 
 
 def _first_cause(lines: Sequence[str]) -> tuple[str | None, Sequence[str]]:

@@ -12,6 +12,7 @@ from harness.classify.messages import cause_of
 from harness.classify.rules.crashed import crashed, nonfinite
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
+from harness.classify.rules.own_limit import own_limit
 from harness.classify.rules.passed import early_exit
 from harness.classify.views import alike, cited, others_than, views_of, waiting, who
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import EvidenceId
     from harness.core.verdict import Case, Verdict
 
-OWN = (nonfinite, oom, exit_abort, crashed, early_exit)
+OWN = (nonfinite, oom, exit_abort, own_limit, crashed, early_exit)
 """The rules for one process, asked about the rank that failed first."""
 
 _NAMED = re.compile(r" on ranks? (\d+)")

@@ -159,7 +159,8 @@ def test_a_posix_timer_and_a_limit_of_cpu_time_are_named_among_what_may_let_it_g
     (root / "7" / "limits").write_text(
         "Limit  Soft Limit  Hard Limit  Units\nMax cpu time              30  40  seconds\n"
     )
-    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ("timer_create", "RLIMIT_CPU")
+    look = Proc(str(root)).look(7, id="proc-1", t_s=3.0)
+    assert (look.handles, look.cpu_limit_s) == (("timer_create", "RLIMIT_CPU"), 30.0)
     (root / "7" / "timers").write_text("ID: 0\nsignal: 0/0x1\nnotify: none/pid.7\nClockID: 1\n")
     (root / "7" / "limits").write_text("Max cpu time              unlimited  unlimited  seconds\n")
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ()
