@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.competing import competing
 from harness.classify.facts import ids_of
-from harness.classify.signs import ended_by_exception, memory_limit, replaced_worker, stopped_just_before
+from harness.classify.signs import ended_by_exception, failed_before, memory_limit, replaced_worker, stopped_just_before
 from harness.core.node import PIDS
 from harness.core.verdict import Confidence, Kind
 from harness.registry import Registry
@@ -103,10 +103,18 @@ def classify(case: Case) -> Verdict:
             because, cites = f"{because}; {died}", (*cites, *ids_of(case.evidence.logs))
         if replaced := replaced_worker(case):
             because = f"{because}; {replaced}"
+    if first.kind is Kind.CRASH and (failed := failed_before(case)) and _is_news(failed, because):
+        because, cites = f"{because}; {failed}", (*cites, *ids_of(case.evidence.logs))
     if first.kind in (Kind.HANG, Kind.UNRESOLVED, Kind.CRASH) and (hits := memory_limit(case)):
         because = f"{because}; {hits}"
     first = replace(first, rule=first.rule or name, because=because, cites=cites, also=also)
     return _doubted(case, replace(first, alternatives=competing(case, first)))
+
+
+def _is_news(sentence: str, because: str) -> bool:
+    """Whether the error that ``sentence`` ends with is another than the one that is told already."""
+    message = sentence.rpartition(": ")[2]
+    return message not in because
 
 
 def _doubted(case: Case, verdict: Verdict) -> Verdict:

@@ -17,6 +17,7 @@ from harness.reading.frames import bare, different_stacks, is_own, own_line, pyt
 from harness.reading.gpus import NO_TRAFFIC, GpuView, gpus_of_pids
 from harness.reading.loops import changes, progress
 from harness.reading.pace import deciding_total_s, instead_of_time
+from harness.reading.printed import HEADING
 from harness.reading.ranks import no_limit_decides
 
 if TYPE_CHECKING:
@@ -332,13 +333,29 @@ def ended_by_exception(case: Case) -> str:
         if match is None and _is_at_its_exit(case):
             match = next(reversed([*_PRINTED.finditer(log.before_end)]), None)
         if match is not None:
-            thread, process, traceback, error = match.groups()
-            frames = traceback_frames(traceback)[::-1]
-            where = f" in {spell(own_line(frames))}" if frames else ""
-            short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
-            who = thread or (f"process {process}" if process else "its main thread, which is at its exit,")
-            return f"before that {who} had ended by an exception{where}: {short}"
+            return _tells_of(match)
     return ""
+
+
+def failed_before(case: Case) -> str:
+    """A thread or child of the program ended by an exception before the program did, by what was printed of it."""
+    for log in case.evidence.logs:
+        text = log.before_end
+        match = _ENDED.search(text)
+        came_later = match is not None and HEADING in text[: match.start()] and HEADING not in text[match.end() :]
+        if match is not None and not came_later:
+            return _tells_of(match)
+    return ""
+
+
+def _tells_of(match: re.Match[str]) -> str:
+    """Who ended by an exception, where, and what it was."""
+    thread, process, traceback, error = match.groups()
+    frames = traceback_frames(traceback)[::-1]
+    where = f" in {spell(own_line(frames))}" if frames else ""
+    short = error if len(error) <= _LONGEST_ERROR else f"{error[:_LONGEST_ERROR]}..."
+    who = thread or (f"process {process}" if process else "its main thread, which is at its exit,")
+    return f"before that {who} had ended by an exception{where}: {short}"
 
 
 def replaced_worker(case: Case) -> str:

@@ -2358,7 +2358,11 @@ IN_STUCK = (python("wait", "/usr/lib/python3.11/threading.py", 629), python("stu
     [
         ("timeout 60 python stuck.py", True, "its own `timeout 60` (exit status 124) after 12 s; process"),
         ("bash -c 'timeout -k 5 -s TERM 1m python stuck.py'", True, "its own `timeout 1m`"),
-        ("timeout --preserve-status 60 python stuck.py", False, "it still got on (its last mark"),
+        (
+            "timeout --preserve-status 60 python stuck.py",
+            False,
+            "it still got on: its last mark, in backward of step 1, came 0.0 s before",
+        ),
     ],
 )
 def test_a_programs_own_timeout_is_named_with_where_the_program_stood(text, stands, words):
@@ -2389,6 +2393,36 @@ def test_whoever_waited_for_a_child_until_time_was_up_says_where_the_child_stood
 )
 def test_only_a_shell_speaks_of_signals_by_its_status(text, says):
     assert ("as a shell says" in classify(commanded(text, exited(139))).because) is says
+
+
+IN_A_THREAD = """Exception in thread Thread-1 (feed):
+Traceback (most recent call last):
+  File "/home/me/p.py", line 4, in feed
+    raise ValueError("bad shard 7")
+ValueError: bad shard 7
+"""
+
+
+@pytest.mark.parametrize(("message", "is_news"), [("no batch for 1 s", True), ("bad shard 7", False)])
+def test_what_ended_a_thread_before_the_program_is_named_beside_what_ended_it(message, is_news):
+    raised = result(exception="RuntimeError", message=message)
+    because = classify(exited(1, result=raised, logs=log(IN_A_THREAD))).because
+    words = (
+        "before that thread Thread-1 (feed) had ended by an exception in feed (home/me/p.py:4): ValueError: bad shard 7"
+    )
+    assert (words in because) is is_news
+
+
+def test_what_ends_a_thread_after_the_program_had_failed_is_not_named_as_what_came_before():
+    raised = result(exception="ValueError", message="shapes")
+    assert "before that" not in classify(exited(1, result=raised, logs=log(f"{TRACEBACK}{IN_A_THREAD}"))).because
+
+
+def test_standard_output_is_quoted_where_standard_error_says_nothing():
+    silent_error = (*log("== 1 failed in 0.1 s ==\n", stream="stdout"), *log("\n"))
+    verdict = classify(exited(1, logs=silent_error))
+    assert "; stdout ends: == 1 failed in 0.1 s ==" in verdict.because
+    assert "log-stdout" in verdict.cites
 
 
 def test_a_message_that_only_speaks_of_memory_is_of_no_allocator():

@@ -175,6 +175,16 @@ def _stderr(case: Case) -> LogTail | None:
     return next((log for log in case.evidence.logs if log.stream == "stderr"), None)
 
 
+def _last_words(case: Case) -> LogTail | None:
+    """The stream that may say why it ended: standard error, or where there is no word in that, standard output."""
+    error = _stderr(case)
+    if error is not None and _last_line(_own_lines(case, before_launcher(error.text))):
+        return error
+    return next(
+        (log for log in case.evidence.logs if log.stream == "stdout" and _last_line(log.text.splitlines())), error
+    )
+
+
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 
 _PYTHON = re.compile(r"(\S+=\S* +)*(\S*/)?(python[\d.]*|\{python\})( |$)")
@@ -199,7 +209,7 @@ def _of_a_shell(case: Case, code: int) -> str:
 
 
 def _error_status(case: Case, code: int) -> Verdict:
-    log = log_with(case, traceback_names) or _stderr(case)
+    log = log_with(case, traceback_names) or _last_words(case)
     own = [RANK.sub("", line) for line in _own_lines(case, of_its_end(log.text))] if log else []
     text = ending_traceback(own)
     line = "" if text else error_line(own)

@@ -163,7 +163,7 @@ def _killed(case: Case, ended: str, raised: WorkerResult | None) -> Verdict:
         cites=("exit", "progress", *((raised.id,) if raised else ())),
         confidence=Confidence.PROOF,
         phase=raised.phase if raised else None,
-        names=traceback_names(raised.traceback or "") if raised else (),
+        names=raised_names(raised) if raised else (),
     )
 
 

@@ -27,6 +27,9 @@ _TIMEOUT = re.compile(
 OF_TIMEOUT = 124
 """The exit status of coreutils' ``timeout`` when time is up."""
 
+RECENT_S = 3.0
+"""A silence that is shorter is not looked into."""
+
 LATE_S = 2.0
 """CPU seconds that may be missing at the last look, as looks count them later than the kernel."""
 
@@ -50,9 +53,8 @@ def stood(case: Case) -> tuple[str, tuple[EvidenceId, ...]]:
     if not samples:
         if not case.evidence.heartbeats:
             return "nothing tells where it was", ()
-        return f"it still got on: its last mark ({place(case)}) was {case.evidence.silence_s:.1f} s before", (
-            "progress",
-        )
+        gets_on = "it still got on: " if case.evidence.silence_s < RECENT_S else ""
+        return f"{gets_on}its last mark, {place(case)}, came {case.evidence.silence_s:.1f} s before", ("progress",)
     last = samples[-1]
     thread = deciding_thread(last)
     frame = own_frame(thread) if thread is not None else None
