@@ -137,6 +137,11 @@ def has_done_its_steps(case: Case) -> bool:
     return case.trial.target == STRANGERS and case.evidence.steps_done >= case.evidence.steps_wanted
 
 
+def ranks_of(case: Case) -> int:
+    """How many ranks there are: by what they say, also where some were not seen."""
+    return max(len(case.evidence.ranks), case.evidence.world)
+
+
 def main_pid(case: Case) -> int | None:
     """The PID of the process that trains; of older recordings, as its own marks say, or else the one looked at last."""
     return main_of(case.evidence)

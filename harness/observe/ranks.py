@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.outcome import Exit
 from harness.observe.heartbeat import LineReader
+from harness.reading.launchers import FAILED_RANK
 from harness.store import layout
 
 if TYPE_CHECKING:
@@ -33,18 +33,12 @@ class RankEnd:
         return f"signal {self.exit.signal}" if self.exit.code is None else f"exit code {self.exit.code}"
 
 
-_TORCHRUN = re.compile(
-    r"^\s*rank\s*: (\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)", re.MULTILINE
-)
-"""A failed rank in the summary that torchrun prints at its end."""
-
-
 def torchrun_ends(text: str) -> dict[int, Exit]:
     """How ranks ended by the summary that torchrun leaves on standard error, by PID.
 
     Those that it ended itself with SIGTERM, because another one had failed, are left out.
     """
-    codes = {int(m[3]): int(m[2]) for m in _TORCHRUN.finditer(text)}
+    codes = {int(m[3]): int(m[2]) for m in FAILED_RANK.finditer(text)}
     ends: dict[int, Exit] = {}
     for pid, code in codes.items():
         if code >= 0:

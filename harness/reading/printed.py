@@ -51,7 +51,10 @@ _THREAD = re.compile(
     r"^(?P<current>Current )?.*most recent call first\):\n(?P<frames>(?:\s+File .*\n?)+)", re.MULTILINE
 )
 
-LAUNCHER = re.compile(r"(?:[IWEF]\d{4} \S+ +\d+ |[A-Z]+:)torch[./]distributed[./](?:elastic|run)\b")
+LAUNCHER = re.compile(
+    r"(?:[IWEF]\d{4} \S+ +\d+ |[A-Z]+:)torch[./]distributed[./](?:elastic|run)\b|"
+    r"\*{41}$|Setting OMP_NUM_THREADS environment variable for each process "
+)
 """How a line begins that torch's launcher prints; behind the one that names an exit status it only says so again."""
 
 

@@ -1007,6 +1007,8 @@ def quoted_by(error: BaseException) -> "str | None":
     cause = error.__cause__
     text = getattr(cause, "tb", None) if type(cause).__name__.endswith("RemoteTraceback") else None
     return text if type(text) is str else None
+
+
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 
 

@@ -2418,6 +2418,36 @@ def test_what_ends_a_thread_after_the_program_had_failed_is_not_named_as_what_ca
     assert "before that" not in classify(exited(1, result=raised, logs=log(f"{TRACEBACK}{IN_A_THREAD}"))).because
 
 
+TORCHRUNS_TABLE = """*****************************************
+Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid
+*****************************************
+E1129 11:13:37.856000 84 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 1
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 9707)  (SIGTERM)
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 9709)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ("", 77, "; torch's launcher says that rank 1 failed first, by exit code 77"),
+        ("", -9, "rank 1 failed first, by SIGKILL"),
+        ("--redirects 3 --log-dir logs", 77, "by exit code 77; its output is in logs/*/attempt_*/1/stderr.log"),
+    ],
+)
+def test_of_ranks_that_say_nothing_the_one_is_named_that_torchs_launcher_calls_first(options, code, words):
+    text = TORCHRUNS_TABLE.format(code=code)
+    because = classify(commanded(f"torchrun {options} p.py", exited(1, logs=log(text)))).because
+    assert because.endswith(words)
+    assert "OMP_NUM_THREADS" not in because
+
+
 def test_standard_output_is_quoted_where_standard_error_says_nothing():
     silent_error = (*log("== 1 failed in 0.1 s ==\n", stream="stdout"), *log("\n"))
     verdict = classify(exited(1, logs=silent_error))

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import OF_A_SIGNAL, conclude, first_verdict, log_with, place
+from harness.classify.facts import OF_A_SIGNAL, conclude, first_verdict, log_with, place, ranks_of
 from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline, spoken
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
@@ -29,6 +29,7 @@ from harness.classify.views import (
 from harness.core.outcome import Ending, signal_name
 from harness.core.verdict import REFUSED, Confidence, Kind
 from harness.reading.frames import own_line, spell
+from harness.reading.launchers import root_cause
 from harness.reading.printed import (
     FATAL,
     RANK,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from harness.core.evidence import LogTail, WorkerResult
     from harness.core.verdict import Case, Verdict
+    from harness.reading.launchers import RootCause
 
 
 NOBODY_KNOWN = "; nothing says who sent it: the program, a scheduler, or the kernel for want of memory"
@@ -70,6 +72,10 @@ OF_USAGE = 2
 
 _USAGE = re.compile(r"usage: ", re.IGNORECASE)
 """How the line begins that they print before the error."""
+
+_LOG_DIR = re.compile(r"--log[-_]dir[= ](\S+)")
+_REDIRECTS = re.compile(r"(?<!\S)(--redirects|-r)[= ]?\S*[23]")
+"""Options of torch's launcher: where it puts the output of ranks, and that standard error is not printed as well."""
 
 NEAR = 8
 """Lines of output from the one that gives the cause away, in which torch names the parameter."""
@@ -112,7 +118,7 @@ def ranks_crashed(case: Case) -> Verdict | None:
     verdict = first_verdict((oom, own_limit, crashed, early_exit), case)
     if verdict is None:
         return None
-    because = f"the launcher of {len(case.evidence.ranks)} ranks: {verdict.because}; no rank says how it ended"
+    because = f"the launcher of {ranks_of(case)} ranks: {verdict.because}; no rank says how it ended"
     return replace(verdict, because=because, rank=None)
 
 
@@ -178,7 +184,7 @@ def _stderr(case: Case) -> LogTail | None:
 def _last_words(case: Case) -> LogTail | None:
     """The stream that may say why it ended: standard error, or where there is no word in that, standard output."""
     error = _stderr(case)
-    if error is not None and _last_line(_own_lines(case, before_launcher(error.text))):
+    if error is not None and _last_line(_own_lines(case, of_its_end(error.text))):
         return error
     return next(
         (log for log in case.evidence.logs if log.stream == "stdout" and _last_line(log.text.splitlines())), error
@@ -215,6 +221,9 @@ def _error_status(case: Case, code: int) -> Verdict:
     line = "" if text else error_line(own)
     names = line_names(line) or traceback_names(text or "\n".join(own))
     cause, because = _refusal(case, code, own, line) or _status(case, code, own, log)
+    first = root_cause(case.evidence.output)
+    if first is not None:
+        because += _of_its_launcher(case, first)
     if not text and (before := raised_in("\n".join(own))):
         because += f" (it stands below a traceback of {spell(own_line(before))}, which may be of something else)"
     return conclude(
@@ -227,6 +236,17 @@ def _error_status(case: Case, code: int) -> Verdict:
         names=names,
         path=own_path(raised_in(text)),
     )
+
+
+def _of_its_launcher(case: Case, first: RootCause) -> str:
+    """Which rank torch's launcher says failed first, and where its output is if that went into files."""
+    how = signal_name(-first.code) if first.code < 0 else f"exit code {first.code}"
+    command = str(case.trial.config.get("command", ""))
+    folder = _LOG_DIR.search(command)
+    where = ""
+    if folder is not None and _REDIRECTS.search(command):
+        where = f"; its output is in {folder[1]}/*/attempt_*/{first.rank}/stderr.log"
+    return f"; torch's launcher says that rank {first.rank} failed first, by {how}{where}"
 
 
 def _refusal(case: Case, code: int, own: Sequence[str], line: str) -> tuple[str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import STRANGERS, conclude, has_done_its_steps, place
+from harness.classify.facts import STRANGERS, conclude, has_done_its_steps, place, ranks_of
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 
@@ -53,7 +53,7 @@ def ranks_passed(case: Case) -> Verdict | None:
             return None
         if rank.exit is not None and (rank.exit.code != 0 or (rank.result is None and rank.steps_done < wanted)):
             return None
-    because = f"all {len(case.evidence.ranks)} ranks: {verdict.because}"
+    because = f"all {ranks_of(case)} ranks: {verdict.because}"
     return replace(verdict, because=because, rank=None)
 
 
