@@ -22,6 +22,9 @@ _OF_A_KERNEL = (
 GPU_FAULTS = frozenset(cause for cause, _ in _OF_A_KERNEL)
 """What a kernel did wrong, and not the call that was told of it."""
 
+WRITE_FAILED = "write-failed"
+"""torch.save could not write its file whole; the exception does not tell why."""
+
 CAUSES: tuple[tuple[str, str], ...] = (
     (
         "ready-twice",
@@ -54,6 +57,10 @@ CAUSES: tuple[tuple[str, str], ...] = (
         r"\bRendezvous(Timeout|Connection|Closed)?Error\b",
     ),
     ("loader-worker-dead", r"\bDataLoader worker \(pid\(?s?\)? [^)]*\) (is killed by signal|exited unexpectedly)"),
+    (
+        WRITE_FAILED,
+        r"\binline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+|\bPytorchStreamWriter failed writing file",
+    ),
     ("loader-stall", r"\bDataLoader timed out after \d+(\.\d+)? seconds"),
 )
 """Cause and the words that give it away, the most telling first.

@@ -40,6 +40,7 @@ UNSHOWN = frozenset(
         "gradients_wrong",
         "xid",
         "foreign_device",
+        "own_limit",
         "slow_why",
     }
 )

@@ -2448,6 +2448,23 @@ def test_of_ranks_that_say_nothing_the_one_is_named_that_torchs_launcher_calls_f
     assert "OMP_NUM_THREADS" not in because
 
 
+@pytest.mark.parametrize(
+    ("exception", "message", "verdict"),
+    [
+        ("OSError", "[Errno 28] No space left on device: 'm.pt'", "INFRA (disk-full)"),
+        ("RuntimeError", "write failed: No space left on device", "INFRA (disk-full)"),
+        ("ValueError", "unknown answer of the pump: no reason but No space left on device x", "CRASH (ValueError)"),
+        ("RuntimeError", "[enforce fail at inline_container.cc:672] . unexpected pos 7 vs 6", "CRASH (write-failed)"),
+    ],
+)
+def test_a_full_disk_is_one_where_the_system_says_so_and_may_be_one_where_torch_could_not_write(
+    exception, message, verdict
+):
+    judged = classify(exited(1, result=result(exception=exception, message=message)))
+    assert str(judged) == verdict
+    assert ("most often its disk is full" in judged.because) is ("write-failed" in verdict)
+
+
 def test_standard_output_is_quoted_where_standard_error_says_nothing():
     silent_error = (*log("== 1 failed in 0.1 s ==\n", stream="stdout"), *log("\n"))
     verdict = classify(exited(1, logs=silent_error))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.classify.facts import OF_A_SIGNAL, conclude, first_verdict, log_with, place, ranks_of
-from harness.classify.messages import GPU_FAULTS, carried, cause_of, headline, spoken
+from harness.classify.messages import GPU_FAULTS, WRITE_FAILED, carried, cause_of, headline, spoken
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
 from harness.classify.rules.own_limit import OF_TIMEOUT, own_limit, stood
@@ -66,6 +66,9 @@ LATE = (
     "CUDA_LAUNCH_BLOCKING=1 in its environment that line is named"
 )
 """What is added to an error of a kernel."""
+
+NOT_WRITTEN = "; the file could not be written whole: most often its disk is full, or a quota or limit is reached"
+"""What is added where torch.save failed, which does not tell why."""
 
 OF_USAGE = 2
 """The exit status of argparse, optparse and click for a command line that makes no sense."""
@@ -131,7 +134,8 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
     where = f" in {names[0]}" if names else ""
     goes_on = bool(ended_well(case))
     where_it_was, ids = stood(case) if bare == "TimeoutExpired" else ("", ())
-    then = f"{LATE if cause in GPU_FAULTS else ''}{f'; {where_it_was}' if ids else ''}{WENT_ON if goes_on else ''}"
+    why = NOT_WRITTEN if cause == WRITE_FAILED else LATE if cause in GPU_FAULTS else ""
+    then = f"{why}{f'; {where_it_was}' if ids else ''}{WENT_ON if goes_on else ''}"
     return conclude(
         case,
         Kind.CRASH,

@@ -5,6 +5,7 @@ Nor does one during which a GPU itself failed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from harness.reading.gpus import GpuView
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_OF_THE_SYSTEM = re.compile(r"\[Errno (28|122)\]|(^|: |')(No space left on device|Disk quota exceeded)\b")
+"""The same as an exception hands it on, and not one that only speaks of it."""
+
 MARKS_LOST = "heartbeats cannot be written"
 """What the worker says on standard error when nobody can see its progress any more."""
 NO_TRIAL = "LaunchError: no readable trial"
@@ -123,7 +127,7 @@ def _without_marks(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
 
 def _not_written(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
     result = case.evidence.result
-    if result is not None and result.status == "raised" and any(text in (result.message or "") for text in DISK_FULL):
+    if result is not None and result.status == "raised" and _OF_THE_SYSTEM.search(result.message or ""):
         return "disk-full", f"the worker could not write: {result.exception}: {result.message}", (result.id, "exit")
     exit_ = case.outcome.exit
     if result is not None or exit_ is None or exit_.code in (0, None):

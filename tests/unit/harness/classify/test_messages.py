@@ -46,6 +46,7 @@ READY_TWICE = (
         ("Triton Error [CUDA]: an illegal memory access was encountered", "illegal-address"),
         ("NCCL error: unhandled cuda error, Cuda failure 'unspecified launch failure'", "launch-failure"),
         ("DataLoader timed out after 5 seconds", "loader-stall"),
+        ("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 662", "write-failed"),
         ("shapes (3, 4) and (5, 6) cannot be multiplied", None),
         ("", None),
     ],
@@ -59,6 +60,7 @@ def test_a_message_names_its_cause_or_none(text, cause):
     [
         "LookupError: feature store: lookup of user 7 timed out after 30 s, connection refused",
         "FileNotFoundError: cannot restore checkpoint: download refused by server (403)",
+        "ValueError: unexpected pos 7 vs 8 of the cursor",
         "ValueError: order 7 has been marked as ready twice",
         "ValueError: e-mail address already in use",
         "TimeoutError: the client socket pool was idle: query timed out",
