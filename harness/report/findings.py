@@ -298,7 +298,8 @@ class Findings:
 
     def _place_of(self, group: Group) -> tuple[int, ...]:
         if self.is_line:
-            return int(not group.is_bad), place_on(self.run.axis, group.value)
+            first_bad = self.run.boundary.first_bad if self.run.boundary else None
+            return int(not group.is_bad), int(group.value != first_bad), place_on(self.run.axis, group.value)
         is_subject = self.subject_number in group.numbers
         is_foreseen = group.first.cell in self.foreseen
         return int(not is_subject), int(is_foreseen), int(not group.is_bad), GRAVITY.index(group.first.verdict.kind)

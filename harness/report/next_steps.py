@@ -28,7 +28,7 @@ from harness.report.next_step import NextStep
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
 from harness.report.watched import step as step_of_watched
-from harness.report.words import at, beyond, program_of
+from harness.report.words import at, beyond, program_of, why_only_observed
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -250,13 +250,13 @@ def _look(findings: Findings, place: str) -> list[NextStep | None]:
 def _repeat(findings: Findings, boundary: Boundary) -> NextStep | None:
     if boundary.claim is not Claim.OBSERVED:
         return None
-    return NextStep(text="Run it again: at least one side was seen only once.", command=findings.run.argv)
+    return NextStep(text=f"Run it again: {why_only_observed(findings, boundary)}.", command=findings.run.argv)
 
 
 def _look_beyond(findings: Findings, boundary: Boundary) -> NextStep | None:
     """Of words, what the last one does follows from no other; the search looks there on request, second."""
     rest = beyond(findings, boundary)
-    if not rest or len(rest[-1]):
+    if not findings.run.axis.is_named or not rest or len(rest[-1]):
         return None
     text = f"See how {at(findings, rest[-1].value)} ends, the last one asked for: it was not tried."
     return _ask_again(findings, text, "--check-above", str(min(len(rest), 2)))
@@ -362,7 +362,9 @@ def _unresolved(findings: Findings) -> NextStep | None:
     for group in findings.groups:
         if not group.is_bad:
             many = len(findings.at_value(group.value))
-            return NextStep(text=f"See why {at(findings, group.value)} is inconclusive ({many} tried; Evidence).")
+            is_failure = group.first.has_failed_otherwise
+            what = "fails in another way" if is_failure else "is inconclusive"
+            return NextStep(text=f"See why {at(findings, group.value)} {what} ({many} tried; Evidence).")
     return None
 
 

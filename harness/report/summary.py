@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from harness.core.dotted import leaves
@@ -18,6 +19,7 @@ from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
 from harness.report.stops import untouched
 from harness.report.text import code, count, md, short_path
+from harness.report.tried import TrialSet, together
 from harness.report.watched import OVER, whereabouts
 from harness.report.words import at
 
@@ -40,6 +42,9 @@ COMPARISON = "comparison"
 """The kind of a report on two runs."""
 
 NOTHING_BEHIND = "nothing left behind"
+
+AGAIN_AND_AGAIN = 3
+"""Failures after the last pass from which on it is told that trials may change what later ones find."""
 
 SURPRISES = 3
 """Cells that passed where a failure was expected of which the first screen tells."""
@@ -184,7 +189,20 @@ def notes_of(findings: Findings) -> tuple[str, ...]:
     boundary, explored = findings.answer.boundary, findings.answer.explored
     uncertified = [f"Not certified: {text}" for text in explored.uncertified] if explored else []
     notes = (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
-    return (*notes, *_missing(findings), *_touched(findings))
+    return (*notes, *_spoiled(findings), *_missing(findings), *_touched(findings))
+
+
+def _spoiled(findings: Findings) -> tuple[str, ...]:
+    """That a cell passed and from some trial on failed in another way than sought: the trials may not be alike."""
+    for cell in together(findings.searched, lambda trial: trial.cell).values():
+        failing = list(takewhile(lambda trial: trial.has_failed_otherwise, reversed(cell.trials)))
+        if len(failing) >= AGAIN_AND_AGAIN and TrialSet(trials=cell.trials[: -len(failing)]).has_passed:
+            place = (
+                at(findings, findings.value_of(cell.first)) if findings.is_line else findings.name_of(cell.first.cell)
+            )
+            often = f"{place} passed, then failed {len(failing)} times in another way"
+            return (f"{often}: a trial may have left something behind that later ones run into, such as a file.",)
+    return ()
 
 
 def _missing(findings: Findings) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.text import how_many, listed
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ class Numbered:
     def is_control(self) -> bool:
         """Whether it was run with one thing changed, and so does not count for the threshold."""
         return self.record.trial.is_control
+
+    @property
+    def has_failed_otherwise(self) -> bool:
+        """Whether it failed, and not in the way that was sought."""
+        return self.verdict.kind in FAILURES and self.record.answer is Answer.UNRESOLVED
 
     @property
     def word(self) -> str:

@@ -10,7 +10,7 @@ from harness.core.point import assignment, word_of
 from harness.core.rates import passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
-from harness.report.tried import kind_counts, place_on, verdicts
+from harness.report.tried import each_verdict, grouped, kind_counts, place_on, verdicts
 from harness.store.shelf import NOT_FINISHED
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def answer_along(findings: Findings, boundary: Boundary) -> str:
     match boundary.finding:
         case Finding.THRESHOLD:
             gap = _between(findings, boundary)
-            unsure = f" Between them: {ranges(gap)} inconclusive." if gap else ""
+            unsure = f" Between them: {_neither(findings, gap)}." if gap else ""
             text = f"{_fails(findings, end=';')} {_passes(findings, boundary.last_good)}{unsure}"
             return " ".join((text, *_beyond(findings, boundary)))
         case Finding.NO_FAILURE:
@@ -124,8 +124,8 @@ def answer_along(findings: Findings, boundary: Boundary) -> str:
         case Finding.INCONCLUSIVE:
             low = _passes(findings, boundary.last_good) if boundary.last_good is not None else ""
             high = _fails(findings) if findings.failing else ""
-            gap = _between(findings, boundary) or list(boundary.unresolved)
-            not_judged = f"Not told: {run.axis.name} {ranges(gap)}." if gap else boundary.because
+            gap = _between(findings, boundary)
+            not_judged = f"Not told: {run.axis.name} {_neither(findings, gap)}." if gap else boundary.because
             return " ".join(filter(None, ("Inconclusive.", high, low, not_judged)))
 
 
@@ -180,29 +180,50 @@ def span(values: Sequence[Value]) -> str:
 
 
 def _between(findings: Findings, boundary: Boundary) -> list[Value]:
-    values = findings.run.axis.values
-    if boundary.last_good not in values or boundary.first_bad not in values:
-        return []
-    return list(values[values.index(boundary.last_good) + 1 : values.index(boundary.first_bad)])
+    """The values above the last good one and below the first failing one; where one is not known, up to that end."""
+    axis = findings.run.axis
+    first = 0 if boundary.last_good is None else place_on(axis, boundary.last_good) + 1
+    return list(axis.values[first : place_on(axis, boundary.first_bad)])
+
+
+def _neither(findings: Findings, values: Sequence[Value]) -> str:
+    """``4..6 failed in another way (CRASH (KeyError)); 7 inconclusive``: what neither passed nor failed as sought."""
+    endings = grouped(values, lambda value: _ending_of(findings.at_value(value)))
+    return "; ".join(f"{ranges(some)} {ending}" for ending, some in endings.items())
+
+
+def _ending_of(cell: Cell) -> str:
+    others = [trial for trial in cell if trial.has_failed_otherwise]
+    if others:
+        return f"failed in another way ({each_verdict(others)})"
+    return "inconclusive" if len(cell) else "not tried"
 
 
 def _whereabouts(findings: Findings, boundary: Boundary) -> str:
-    """``from n_layers=5 on``; of words ``at commit=v3, not at commit=v2``: what one shows says nothing of later ones.
-
-    Neither does a number where a larger one was seen to pass.
-    """
+    """``from n=5 to n=8``, where each of these failed; else ``at n=5, not at n=4``: one says nothing of later ones."""
     here = at(findings, boundary.first_bad)
-    if not findings.run.axis.is_named and not boundary.non_monotone:
-        return f"from {here} on"
+    if last := _fails_up_to(findings, boundary):
+        return f"from {here} to {at(findings, last.value)}"
     return f"at {here}" if boundary.last_good is None else f"at {here}, not at {at(findings, boundary.last_good)}"
 
 
+def _fails_up_to(findings: Findings, boundary: Boundary) -> Cell | None:
+    """The last number up to which every value behind the first failing one failed, too; None where the next did not."""
+    last: Cell | None = None
+    if findings.run.axis.is_named:
+        return last
+    for cell in beyond(findings, boundary):
+        if not cell.bad:
+            break
+        last = cell
+    return last
+
+
 def beyond(findings: Findings, boundary: Boundary) -> tuple[Cell, ...]:
-    """What lies behind the first failing value of an axis of words, where nothing can be concluded for it."""
-    axis = findings.run.axis
-    if not axis.is_named or boundary.first_bad is None:
+    """What lies behind the first failing value of the axis, where nothing can be concluded for it."""
+    if boundary.first_bad is None:
         return ()
-    return findings.along[place_on(axis, boundary.first_bad) + 1 :]
+    return findings.along[place_on(findings.run.axis, boundary.first_bad) + 1 :]
 
 
 def _beyond(findings: Findings, boundary: Boundary) -> list[str]:
@@ -211,8 +232,9 @@ def _beyond(findings: Findings, boundary: Boundary) -> list[str]:
     untried: list[Value] = []
     for cell in beyond(findings, boundary):
         if len(cell):
-            endings = how_many((kind, number) for kind, number in cell.verdicts.items())
-            tried.append(f"{word_of(cell.value)}{called(findings, cell.value)} {endings}")
+            word = f"{word_of(cell.value)}{called(findings, cell.value)}"
+            where = word if findings.run.axis.is_named else f"{at(findings, cell.value)}:"
+            tried.append(f"{where} {how_many(cell.verdicts.items())}")
         else:
             untried.append(cell.value)
     texts = [f"After it: {'; '.join(tried)}."] if tried else []
@@ -333,11 +355,22 @@ def _times(findings: Findings, boundary: Boundary) -> str:
     here = findings.at_value(boundary.first_bad)
     times = f"{at(findings, boundary.first_bad)} failed {here.bad} of {len(here)}"
     if boundary.claim is Claim.OBSERVED:
-        return f"{times}. At least one side was seen only once."
+        why = why_only_observed(findings, boundary)
+        return f"{times}. {why[0].upper()}{why[1:]}."
     if boundary.claim is Claim.REPRODUCED:
         return f"{times}."
     names = "; ".join(f"{name} passes {trials.passed} of {len(trials)}" for name, trials in findings.controls.items())
     return f"{times}; with one thing changed there: {names}."
+
+
+def why_only_observed(findings: Findings, boundary: Boundary) -> str:
+    """What a claim lacks to be more than observed: a second trial of each side, or surely no false alarms."""
+    sides = [findings.at_value(boundary.first_bad).bad]
+    if boundary.last_good is not None:
+        sides.append(findings.at_value(boundary.last_good).good)
+    if min(sides) > 1:
+        return "these are too few failures to tell from false alarms"
+    return "at least one side was seen only once" if len(sides) > 1 else "it was seen only once"
 
 
 def _claim_of_less(findings: Findings) -> str:
@@ -364,14 +397,12 @@ def certificate(findings: Findings) -> str:
     reason = boundary.independence  # runs of earlier versions did not look
     independence = f", and if trials do not depend on each other: {reason}" if reason else ""
     rate = math.ceil(boundary.excluded_rate * 100 - 1e-9) / 100  # rounded up: a smaller rate was not ruled out
-    text = (
-        f"{at(findings, boundary.last_good)} passed {here.good}/{len(here)}: any failure rate >= {rate:.2f} at "
-        f"{run.axis.up_to(boundary.last_good)} would have been seen with probability >= "
+    failed, seen = (f", failed {here.bad}", "been seen more often") if here.bad else ("", "been seen")
+    return (
+        f"{at(findings, boundary.last_good)} passed {here.good}/{len(here)}{failed}: any failure rate >= {rate:.2f} at "
+        f"{run.axis.up_to(boundary.last_good)} would have {seen} with probability >= "
         f"{boundary.confidence * 100:.0f} % (if the rate does not fall along {run.axis.name}{independence})."
     )
-    if not boundary.certified and boundary.certificate_passes > here.good:
-        text += f" The certificate is incomplete: {here.good} of {boundary.certificate_passes} passes."
-    return text
 
 
 def day(wall: str) -> str:

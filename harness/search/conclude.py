@@ -142,7 +142,7 @@ def _notes(search: ThresholdSearch, finding: Finding, unresolved: Sequence[Value
     if search.stopped:
         notes.append(f"The search was ended early by {search.stopped}.")
     if unresolved:
-        notes.append(f"Neither good nor bad: {search.axis.name} {_list(unresolved)}.")
+        notes.append(f"Neither passed nor failed in the way sought: {search.axis.name} {_list(unresolved)}.")
     if finding is Finding.NO_THRESHOLD_SLOW:
         notes.append("Larger values take longer still and were not tried; nothing is claimed about them.")
         if low >= 0:
@@ -191,9 +191,10 @@ def _excluded(search: ThresholdSearch) -> str:
     if certificate is None or certificate.excluded_rate is None or _dependent(search):
         return ""
     tried = len(search.outcomes) - search.outcomes.count([])
+    often = "more often " if search.tallies[low].bad else ""
     return (
         f" A failure rate of {stated(certificate.excluded_rate):g} or more at "
-        f"{search.axis.up_to(search.axis.values[low])} would have been seen with probability "
+        f"{search.axis.up_to(search.axis.values[low])} would have been seen {often}with probability "
         f"{certificate.confidence * 100:g} %, if the rate does not fall along the axis, of which {tried} of "
         f"{len(search.tallies)} values were tried, and if trials do not depend on each other ({_independence(search)})."
     )
@@ -218,7 +219,9 @@ def _independence(search: ThresholdSearch) -> str:
     if not test.can_tell:
         return f"not tested: too few passes and failures at {where}"
     runs = f"{test.good} passes and {test.bad} failures at {where} came in {test.runs} runs, p = {test.p:.2g}"
-    return f"{runs}, so they do depend on each other" if test.p <= LEVEL else runs
+    if test.p > LEVEL:
+        return runs
+    return f"{runs}, as few as come by chance in {100 * test.p:.2g} % of such series: they may depend on each other"
 
 
 def _curve(search: ThresholdSearch) -> tuple[RateBand, ...]:

@@ -160,7 +160,7 @@ def test_the_answer_is_an_adjacent_certified_pair_or_says_why_not(program: Progr
     assert low < high
     assert found.because
     if between:
-        assert any("Neither good nor bad" in note for note in found.notes)
+        assert any("Neither passed nor failed in the way sought" in note for note in found.notes)
     if found.finding in (Finding.THRESHOLD, Finding.NO_FAILURE):
         assert found.certified or found.notes
     counts = {program.axis().index(c.value): c for c in found.counts}

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 
 A_ROW = 12
-STYLES = {".": ("good", "-", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.8), "s": ("slow", "-.", 1.2),
-          "?": ("unsure", ":", 1.2), " ": ("none", ":", 0.6)}  # fmt: skip
+STYLES = {".": ("good", "-", 1.0), ",": ("good", "--", 1.0), "X": ("bad", "-", 2.4), "x": ("bad", "--", 1.8),
+          "*": ("bad", "-.", 2.4), "o": ("unsure", "-", 1.8), "s": ("slow", "-.", 1.2), "?": ("unsure", ":", 1.2),
+          " ": ("none", ":", 0.6)}  # fmt: skip
 """Per mark its colour, line style and width: the boxes differ in print too."""
 
-LETTERS = {".": "pass", "X": "FAIL", "x": "fail", "s": "slow", "?": "?", " ": ""}
+LETTERS = {".": "pass", ",": "pass", "X": "FAIL", "x": "fail", "*": "FAIL", "o": "other", "s": "slow", "?": "?",
+           " ": ""}  # fmt: skip
 
 
 def figure(findings: Findings, hide: Callable[[str], str]) -> Figure | None:

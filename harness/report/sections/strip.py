@@ -18,6 +18,9 @@ LEGEND = {
     ".": "passed every time",
     "X": "failed every time",
     "x": "failed in some trials",
+    "*": "failed every time, in several ways",
+    "o": "failed in another way than the one sought",
+    ",": "passed in some trials, undecided in others",
     "s": "ran out of time, still making progress",
     "?": "inconclusive",
     " ": "not tried",
@@ -56,13 +59,22 @@ def _subjects(findings: Findings) -> str:
 
 def mark(cell: Cell) -> str:
     """The character that stands for what the trials at one value showed."""
+    others = sum(trial.has_failed_otherwise for trial in cell)
     if not len(cell):
         return " "
     if cell.bad:
-        return "x" if cell.good else "X"
+        return _mark_of_failing(cell, others)
+    if others:
+        return "o"
     if cell.good:
-        return "."
+        return "." if cell.good == len(cell) else ","
     return "s" if cell.kinds == {Kind.SLOW} else "?"
+
+
+def _mark_of_failing(cell: Cell, others: int) -> str:
+    if cell.bad == len(cell):
+        return "X"
+    return "*" if cell.bad + others == len(cell) else "x"
 
 
 def legend(findings: Findings) -> str:

@@ -478,7 +478,7 @@ def parts():
     """The pieces that canned runs are made of."""
     return {
         "Canned": Canned, "spec": make_spec, "passed": passed, "hung": hung, "slow": slow, "layout": layout,
-        "clock": StillClock(), **RUNS,
+        "crashed": crashed, "clock": StillClock(), **RUNS,
     }  # fmt: skip
 
 

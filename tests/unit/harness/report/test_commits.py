@@ -121,13 +121,6 @@ def test_where_the_first_commit_fails_it_is_not_called_the_smallest(asked):
     assert "It is the first value asked for" in text
 
 
-def test_numbers_fail_from_one_on_unless_a_larger_one_was_seen_to_pass(parts, make_run):
-    canned = parts["threshold"]()
-    assert "HANG (deadlock) from n_layers=5 on." in shown(*make_run(canned))
-    canned.boundary = dataclasses.replace(canned.boundary, non_monotone=True)
-    assert "HANG (deadlock) at n_layers=5, not at n_layers=4." in shown(*make_run(canned))
-
-
 def test_a_line_of_a_commit_is_named_as_git_shows_it_since_its_worktree_is_gone(asked):
     run, run_dir = asked({GOOD: "pass", BAD: "crash"})
     where = f"<module> (git show {BAD}:src/train.py, line 5)"

@@ -82,7 +82,8 @@ def _whole(text):
 
 def test_the_first_screen_has_verdict_confidence_rank_line_and_next_step(drawn):
     head = drawn[2].partition("</header>")[0]
-    for words in ("HANG (deadlock) from n_layers=5 on", "Isolated.", "failed 2 of 2", "confidence high", "rank 0",
+    for words in ("HANG (deadlock) at n_layers=5, not at n_layers=4", "Isolated.", "failed 2 of 2",
+                  "confidence high", "rank 0",
                   "acquire_forever (harness/specimens/backward_deadlock.py:26)", "its stacks are in Evidence",
                   "was planted on purpose"):  # fmt: skip
         assert words in head
@@ -278,7 +279,10 @@ def test_an_address_is_hidden_also_where_its_host_holds_a_number():
 def test_a_template_of_ones_own_has_the_same_variables(drawn, tmp_path):
     template = tmp_path / "note.txt"
     template.write_text("{{ summary.verdict }} | {{ summary.rank }} | {{ sections | length > 5 }}")
-    assert html.render(drawn[1], hide=str, template=template) == "HANG (deadlock) from n_layers=5 on | rank 0 | True"
+    assert (
+        html.render(drawn[1], hide=str, template=template)
+        == "HANG (deadlock) at n_layers=5, not at n_layers=4 | rank 0 | True"
+    )
 
 
 @pytest.mark.parametrize("text", ["{% if %}", "{{ nothing.there.at.all }}", "{{ ''.__class__.__mro__ }}"])

@@ -148,7 +148,10 @@ def test_two_runs_stand_side_by_side_with_their_own_answers(make_run):
     (before, before_dir), (after, after_dir) = make_run("no_failure"), make_run("threshold")
     found = data_of(render(compare(before, after, after_dir, before_dir=before_dir), hide=Hider().text))
 
-    assert [run["verdict"] for run in found["runs"]] == ["PASS: nothing failed", "HANG (deadlock) from n_layers=5 on"]
+    assert [run["verdict"] for run in found["runs"]] == [
+        "PASS: nothing failed",
+        "HANG (deadlock) at n_layers=5, not at n_layers=4",
+    ]
     (broken,) = [pair for pair in found["pairs"] if pair["change"] == "broken"]
     assert broken["name"] == "n_layers=5"
     assert found["runs"][1]["trials"][broken["trials"][1]]["kind"] == "HANG"

@@ -460,3 +460,16 @@ def test_where_the_whole_limit_tells_no_more_than_the_soft_one_the_value_is_slow
         search.tell(cell=request.cell, answer=UNRESOLVED if slow else GOOD, seconds=300 if slow else 1, slow=slow)
     found = search.result()
     assert (found.finding, found.last_good, found.first_bad) == (Finding.NO_THRESHOLD_SLOW, 1, None)
+
+
+def test_trials_that_come_in_few_runs_may_depend_on_each_other_and_nothing_more_is_said():
+    search = ThresholdSearch(layers(1, 2), Effort())
+    play(search, {2: BAD})
+    search.outcomes[1] = [True] * 20 + [False] * 3 + [True] * 3
+    found = search.result()
+
+    assert found.independence == (
+        "22 passes and 3 failures at n_layers=2 came in 3 runs, p = 0.011, as few as come by chance in 1.1 % of such "
+        "series: they may depend on each other"
+    )
+    assert f"No certificate: {found.independence}." in found.notes
