@@ -178,7 +178,7 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         if facts is not None:
             evidence[record.trial.key] = facts
     if as_json:
-        click.echo(json.dumps(one.data(records, evidence) | {"run": str(store.run_dir)}, indent=1))
+        click.echo(json.dumps(one.data(store.run(), evidence) | {"run": str(store.run_dir)}, indent=1))
     else:
         steps = steps_of(Findings(run=store.run(), run_dir=store.run_dir))
         result(one.text(store.run(), evidence, where=layout.report(store.run_dir), steps=steps))

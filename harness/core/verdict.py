@@ -37,6 +37,9 @@ NEVER_ENDED_WELL = frozenset({Kind.HANG, Kind.CRASH, Kind.OOM})
 COMPUTES = "computes"
 """The cause of an undecided trial whose variables were seen to change from sample to sample."""
 
+LIMIT_TOO_SHORT = "limit-too-short"
+"""The cause of an undecided trial that a limit ended which a healthy one may need, too."""
+
 TOO_EARLY = "too-early"
 """The cause of an undecided job that will be a hang if nothing moves for some seconds more."""
 

@@ -56,6 +56,9 @@ CHANGES = {
 
 UNCHANGED = ("the same", "only after", "only before")
 
+SMALL = 0.01
+"""The smallest probability that is given as a number."""
+
 TWICE = 2
 """Trials that a side of a pair needs before its change counts as reproduced."""
 
@@ -289,8 +292,11 @@ def _failures(trials: TrialSet) -> set[str]:
     return {trial.word for trial in failing or trials if trial.record.answer is not Answer.GOOD}
 
 
-def _counts(trials: TrialSet) -> str:
-    return f"{_failed(trials) or trials.good} of {len(trials)}"
+def _often(trials: TrialSet, times: str = "{}") -> str:
+    """``CRASH (ValueError) 12 of 20, PASS 8 of 20``: each verdict with how often it was reached."""
+    each = trials.verdicts
+    words = dict.fromkeys(str(trial.verdict) for trial in trials)
+    return listed(f"{word} {times.format(f'{each[word]} of {len(trials)}')}" for word in words)
 
 
 def _answer(changes: Counter[str], cell_pairs: Sequence[Pair]) -> str:
@@ -309,7 +315,7 @@ def _answer(changes: Counter[str], cell_pairs: Sequence[Pair]) -> str:
 def _turn(pair: Pair) -> str:
     """``layers=4: CRASH 2 of 4 before, CRASH 4 of 4 after``; how often is said where it is what changed."""
     is_rate = pair.change in (MORE_OFTEN, LESS_OFTEN)
-    sides = [each_verdict(side) + (f" {_counts(side)}" if is_rate else "") for side in (pair.before, pair.after)]
+    sides = [_often(side) if is_rate else each_verdict(side) for side in (pair.before, pair.after)]
     unsure = ", which says too little" if pair.change == "inconclusive" else ""
     return f"{pair.name}: {sides[0]} before, {sides[1]} after{unsure}"
 
@@ -343,9 +349,9 @@ def _are_again(moved: list[Pair]) -> bool:
 def _sure(moved: list[Pair]) -> tuple[str, ...]:
     sentences: list[str] = []
     for pair in moved[:6]:
-        text = f"{pair.name}: {each_verdict(pair.before)} {_counts(pair.before)} before, "
-        text += f"{each_verdict(pair.after)} {_counts(pair.after)} after"
-        luck = "" if pair.is_plain else f" (so much comes by chance with probability {pair.by_chance:.2f})"
+        text = f"{pair.name}: {_often(pair.before)} before, {_often(pair.after)} after"
+        chance = f"{pair.by_chance:.2f}" if pair.by_chance >= SMALL else f"less than {SMALL}"
+        luck = "" if pair.is_plain else f" (so much comes by chance with probability {chance})"
         sentences.append(f"{text}{luck}; {pair.differing}.")
     return tuple(sentences)
 
@@ -391,7 +397,7 @@ def _side(trials: TrialSet) -> str:
     if not trials:
         return "-"
     took = f"a pass takes {seconds(trials.pass_s)}" if trials.pass_s is not None else seconds(trials.times_s[0])
-    return f"{md(each_verdict(trials))} ({_counts(trials)}), {took}"
+    return f"{md(_often(trials, '({})'))}, {took}"
 
 
 def _pairs(cell_pairs: Sequence[Pair]) -> str:

@@ -22,10 +22,11 @@ MOST_PASSES = 10_000
 
 
 def how_often_in(findings: Findings) -> str:
-    """How often one program failed that was run more than once; empty of all else."""
-    is_repeated = findings.is_single and not findings.is_line and findings.answer.job is None
-    records = findings.run.records
-    return how_often(records) if is_repeated and len(records) > 1 else ""
+    """How often one program failed that was run more than once, or until it failed; empty of all else."""
+    is_program = findings.is_single and not findings.is_line and findings.answer.job is None
+    records, invocation = findings.run.records, findings.run.invocation
+    is_repeated = len(records) > 1 or (invocation is not None and invocation.has("--until-fail"))
+    return how_often(records) if is_program and is_repeated and records else ""
 
 
 def passes_and_failures(records: Sequence[TrialRecord]) -> tuple[int, int]:
@@ -53,7 +54,8 @@ def how_often(records: Sequence[TrialRecord]) -> str:
     low, high = interval(failed, runs)
     if not failed:
         ruled_out = 1 - (1 - SURE) ** (1 / runs)
-        return f"no failure in {runs} runs: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
+        none = f"no failure in {count(runs, 'run')}"
+        return f"{none}: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
     rate = f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
     kinds = Counter(str(record.verdict) for record in records if _has_failed(record))
     if len(kinds) > 1:

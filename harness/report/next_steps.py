@@ -19,7 +19,7 @@ from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
 from harness.core.point import assignment
 from harness.core.record import BUDGET_USED_UP
-from harness.core.verdict import FAILURES, NEVER_STARTED, TIME_LIMIT, Confidence, Kind
+from harness.core.verdict import FAILURES, LIMIT_TOO_SHORT, NEVER_STARTED, TIME_LIMIT, Confidence, Kind
 from harness.reading.pace import TEN_TIMES, deciding_total_s, instead_of_time
 from harness.reading.ranks import no_limit_decides, remaining_s
 from harness.report.asked import instead_of_slow
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from harness.core.boundary import Boundary, ScalingFit
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
+    from harness.core.trial import Budget, Limit
     from harness.report.findings import Findings
 
 
@@ -122,8 +123,13 @@ def _put_right(findings: Findings) -> NextStep | None:
 
 
 def _other_corner(findings: Findings) -> NextStep | None:
-    """What to ask where the program refuses the command line of a corner, so that no cause can be looked for."""
+    """What to ask where a corner passes that was to fail, or is refused, so that no cause can be looked for."""
     minimised = findings.answer.minimised
+    if minimised is not None and minimised.finding is MinimiseFinding.BAD_PASSES:
+        text = (
+            "Name a cell that fails with --bad-cell AXIS=V,..; one that fails more rarely needs more --certify passes."
+        )
+        return NextStep(text=text)
     if minimised is None or minimised.finding is not MinimiseFinding.REFUSED:
         return None
     return NextStep(
@@ -316,12 +322,15 @@ def _longer(findings: Findings) -> NextStep | None:
 
 
 def more_time_along(findings: Findings) -> NextStep | None:
-    """As much time as the slow trial of a threshold search should need, or four limits; None where none was slow."""
+    """As much time as the slow trial of a threshold search should need, or four limits; None where none was slow.
+
+    Where a limit ended one that a healthy trial may need, too, four times that limit.
+    """
     boundary = findings.run.boundary
     fit = None if boundary is None else boundary.fit
     slow = findings.slow_groups
     if not slow:
-        return None
+        return _longer_limit(findings)
     limit_s = slow[0].first.record.trial.budget.total.seconds
     if fit is None:
         text = f"Give it time: four times the limit of {seconds(limit_s)}, to see how the time grows."
@@ -341,6 +350,21 @@ def more_time_along(findings: Findings) -> NextStep | None:
     away = f" ({how_far(times)})" if how_far(times) else ""
     text = f"Give it time: {at(findings, last)} is predicted to need {need}{away}; this allows {multiple} that."
     return _ask_again(findings, text, "--total", f"{enough}s")
+
+
+def _longer_limit(findings: Findings) -> NextStep | None:
+    """Four times the limit that ended a trial before a healthy one need have ended; None where none did."""
+    for group in findings.groups:
+        record = group.first.record
+        reason = record.outcome.stopped_by
+        limits = _limits_of(record.trial.budget, total="--total")
+        if record.verdict.cause == LIMIT_TOO_SHORT and reason in limits:
+            option, name, limit = limits[reason]
+            text = (
+                f"Give it time: four times the {name} limit of {seconds(limit.seconds)}; a healthy trial may need more."
+            )
+            return _ask_again(findings, text, option, f"{math.ceil(4 * limit.seconds)}s")
+    return None
 
 
 def whole_trial_s(findings: Findings, fit: ScalingFit, *, at_value: float) -> float:
@@ -486,17 +510,22 @@ def _needed_s(findings: Findings, slow: TrialSet) -> float:
     return longest_s
 
 
+def _limits_of(budget: Budget, *, total: str) -> dict[StopReason | None, tuple[str, str, Limit]]:
+    """The limits of a trial by what they end, each with the option that sets it and its name."""
+    return {
+        StopReason.STALL: ("--stall", "stall", budget.stall),
+        StopReason.STARTUP: ("--startup", "start-up", budget.startup),
+        StopReason.TOTAL: (total, "total", budget.total),
+    }
+
+
 def more_time(run: Run, record: TrialRecord, evidence: Evidence | None) -> NextStep | None:
     """One program, with so much more of the limit that ended it undecided that it is decided; or why none decides it.
 
     None where no limit ended it, or it was decided. What is slow and was ended in a silence is given as much more.
     """
     budget = record.trial.budget
-    limits = {
-        StopReason.STALL: ("--stall", "stall", budget.stall),
-        StopReason.STARTUP: ("--startup", "start-up", budget.startup),
-        StopReason.TOTAL: ("--limit", "total", budget.total),
-    }
+    limits = _limits_of(budget, total="--limit")
     reason = record.outcome.stopped_by
     is_open = record.verdict.kind is Kind.UNRESOLVED
     is_cut_short = record.verdict.kind is Kind.SLOW and reason is not StopReason.TOTAL

@@ -16,8 +16,8 @@ from harness.reading.frames import is_noise, telling_frame
 from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
-from harness.report.findings import to_tell_of
-from harness.report.how_often import how_often, passes_and_failures
+from harness.report.findings import Findings, to_tell_of
+from harness.report.how_often import how_often_in, passes_and_failures
 from harness.report.stacks import (
     busy_threads,
     deciding_stack,
@@ -65,7 +65,7 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path, steps: Sequen
     records = run.records
     record = to_tell_of(records) or records[-1]
     evidence = by_key.get(record.trial.key)
-    out = [*_headline(record, evidence), *_indented(clean(record.verdict.because)), *_tally(records)]
+    out = [*_headline(record, evidence), *_indented(clean(record.verdict.because)), *_tally(run)]
     if evidence is not None and record.verdict.kind is not Kind.PASS:
         out += _evidence_lines(record, evidence)
         reason = why_no_variables(run, record, evidence)
@@ -81,12 +81,13 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path, steps: Sequen
     return "\n".join(out)
 
 
-def data(records: Sequence[TrialRecord], evidence: Mapping[str, Evidence]) -> dict[str, Any]:
+def data(run: Run, evidence: Mapping[str, Evidence]) -> dict[str, Any]:
     """The same for a program, what failed and where first."""
+    records, often = run.records, how_often_in(Findings(run=run))
     record = to_tell_of(records) or records[-1]
     place = place_in(record, evidence.get(record.trial.key))
     first = {"verdict": str(record.verdict), "rank": record.verdict.rank, "place": place.text if place.is_line else ""}
-    rate = {"how_often": how_often(records)} if len(records) > 1 else {}
+    rate = {"how_often": often} if often else {}
     return {**first, **rate, "trials": to_json(records)}
 
 
@@ -136,9 +137,11 @@ def _next(record: TrialRecord, evidence: Evidence | None, job: ForeignJob) -> st
     return f"{step.text[0].lower()}{step.text[1:].rstrip('.')}"
 
 
-def _tally(records: Sequence[TrialRecord]) -> list[str]:
+def _tally(run: Run) -> list[str]:
+    """How the runs of a program ended, where there were several, and how often it fails."""
+    records, often = run.records, how_often_in(Findings(run=run))
     if len(records) < 2:
-        return []
+        return ["", *_indented(often)] if often else []
     alike: dict[str, list[TrialRecord]] = {}
     for record in records:
         alike.setdefault(str(record.verdict), []).append(record)
@@ -149,7 +152,7 @@ def _tally(records: Sequence[TrialRecord]) -> list[str]:
         usual = " in the median" if len(runs) > 1 else ""
         rows += _indented(f"{verdict}: {count(len(runs), 'run')} ({numbers}), {took:.1f} s{usual}")
     passes, _ = passes_and_failures(records)
-    return ["", f"{passes} of {len(records)} runs passed", *rows, *_indented(how_often(records))]
+    return ["", f"{passes} of {len(records)} runs passed", *rows, *_indented(often)]
 
 
 def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:

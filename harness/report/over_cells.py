@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from harness.report.tried import Group
 
 
+SHORTER = {MinimiseFinding.CAUSE: "", MinimiseFinding.GOOD_FAILS: "The good corner fails: "}
+"""What stands before the sentence of a search for settings where the name of its finding says too much."""
+
+
 def summarise(findings: Findings) -> Summary:
     """What happened, how sure, where, what next."""
     run = findings.run
@@ -195,7 +199,7 @@ def headline(findings: Findings) -> str:
         return f"{partial}{_single(findings)}"
     if answer.minimised is not None:
         search = answer.minimised
-        word = "" if search.finding is MinimiseFinding.CAUSE else f"{search.finding.capitalize()}: "
+        word = SHORTER.get(search.finding, f"{search.finding.capitalize()}: ")
         return f"{partial}{word}{search.because}"
     if answer.explored is not None:
         return f"{partial}{answer.explored.because}"

@@ -189,7 +189,7 @@ def notes_of(findings: Findings) -> tuple[str, ...]:
     boundary, explored = findings.answer.boundary, findings.answer.explored
     uncertified = [f"Not certified: {text}" for text in explored.uncertified] if explored else []
     notes = (*(boundary.notes if boundary else ()), *uncertified, *findings.answer.notes, *findings.run.notes)
-    return (*notes, *_spoiled(findings), *_missing(findings), *_touched(findings))
+    return (*notes, *_spoiled(findings), *missing_evidence(findings), *_touched(findings))
 
 
 def _spoiled(findings: Findings) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def _spoiled(findings: Findings) -> tuple[str, ...]:
     return ()
 
 
-def _missing(findings: Findings) -> tuple[str, ...]:
+def missing_evidence(findings: Findings) -> tuple[str, ...]:
     """Of how many trials the evidence is missing; a report that was passed on says it, and why, in a section."""
     missing, trials = len(findings.without_evidence), len(findings.trials)
     if not missing or findings.is_passed_on:

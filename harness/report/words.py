@@ -249,10 +249,8 @@ def _ran_out(findings: Findings) -> str:
     if not slow:
         return "A limit shorter than the healthy time kept the larger values from being judged."
     limit = slow[0].first.record.trial.budget.total
-    return (
-        f"From {at(findings, slow[0].value)} on, trials ran out of time while still making progress "
-        f"(limit {seconds(limit.seconds)})."
-    )
+    where = f"{findings.run.axis.name} {ranges([group.value for group in slow])}"
+    return f"Trials ran out of time while still making progress at {where} (limit {seconds(limit.seconds)})."
 
 
 def grows(findings: Findings, fit: ScalingFit) -> str:
@@ -327,7 +325,8 @@ def verdict_along(findings: Findings) -> tuple[str, str]:
         case Finding.NO_FAILURE:
             return ("PASS: nothing failed", "good")
         case Finding.NO_THRESHOLD_SLOW:
-            return ("SLOW: no threshold", "slow")
+            is_slow = bool(findings.slow_groups)
+            return ("SLOW: no threshold", "slow") if is_slow else (boundary.finding.capitalize(), "unsure")
         case Finding.INCONCLUSIVE:
             return ("Inconclusive", "unsure")
 

@@ -138,11 +138,16 @@ def _estimate(plays: Sequence[Play], *, minutes_from_s: float = math.inf) -> Pla
     """The mean of their trials, the most failures, the shortest and the longest time."""
     each_trials, each_fails, each_s = zip(*plays, strict=True)
     trials, fails, low, high = round(sum(each_trials) / len(plays)), max(each_fails), min(each_s), max(each_s)
-    span = f"{low:.0f} to {high:.0f} s"
+    span = _span(f"{low:.0f}", f"{high:.0f}", "s")
     if high >= minutes_from_s:
-        span = f"{low / 60:.1f} to {high / 60:.1f} min"
-    text = f"about {trials} trials, {_failures_expected(fails)}, {span}"
+        span = _span(f"{low / 60:.1f}", f"{high / 60:.1f}", "min")
+    text = f"about {trials} trial{'' if trials == 1 else 's'}, {_failures_expected(fails)}, {span}"
     return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
+
+
+def _span(low: str, high: str, unit: str) -> str:
+    """``4 to 33 s``; ``about 5 s`` where both are the same."""
+    return f"about {low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
 def _failures_expected(number: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.campaign import Override, Task
 from harness.core.errors import SpecError
-from harness.core.verdict import Kind
+from harness.core.verdict import LIMIT_TOO_SHORT, Kind
 from harness.search.explore import Explore
 from harness.search.listed import Listed
 from harness.search.minimise import Minimise
@@ -75,7 +75,7 @@ class Hearing:
         if 0 < self._spoiled[cell] <= self.infra_retries:
             return False
         self._spoiled[cell] = 0
-        slow = fact.verdict.kind is Kind.SLOW or fact.verdict.cause == "limit-too-short"
+        slow = fact.verdict.kind is Kind.SLOW or fact.verdict.cause == LIMIT_TOO_SHORT
         seconds = fact.outcome.duration_s
         self.search.tell(cell=cell, answer=fact.answer, seconds=seconds, slow=slow, soft=fact.is_cut)
         return True

@@ -56,6 +56,15 @@ def test_every_form_of_its_report_says_how_often_it_fails_and_what_would_show_it
     assert [(one.get("name"), one.get("value")) for one in properties] == [("how_often", said)]
 
 
+def test_a_failure_at_the_very_first_run_says_how_little_one_run_tells(tmp_path):
+    program = "raise RuntimeError('the first one fails')"
+    rate = "fails in 1 of 1: 100.0% (95%: 2.5% to 100.0%). 1 pass in a row would show it fixed at that rate (95%), 119"
+    assert json.loads(run(tmp_path, "--until-fail", "--json", program=program).stdout)["how_often"].startswith(rate)
+    assert rate[1:] in " ".join(written(tmp_path, "terminal").split())
+    assert rate in " ".join(run(tmp_path, "--until-fail", program=program).stdout.split())
+    assert "fails in" not in run(tmp_path, program=program).stdout
+
+
 def written(tmp_path, form):
     done = CliRunner().invoke(main, ["report", "--runs", str(tmp_path / "kept"), "--format", form])
     assert done.exit_code == 0, done.output

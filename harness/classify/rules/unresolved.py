@@ -33,7 +33,7 @@ from harness.classify.views import (
 )
 from harness.core.node import in_words
 from harness.core.outcome import Ending, StopReason
-from harness.core.verdict import COMPUTES, TOO_EARLY, Confidence, Kind
+from harness.core.verdict import COMPUTES, LIMIT_TOO_SHORT, TOO_EARLY, Confidence, Kind
 from harness.reading.frames import spell, telling_frame
 from harness.reading.loops import changes, may_be_endless, progress
 from harness.reading.pace import ASKED_S
@@ -127,7 +127,7 @@ def _limit_too_short(case: Case) -> Verdict | None:
     return conclude(
         case,
         Kind.UNRESOLVED,
-        cause="limit-too-short",
+        cause=LIMIT_TOO_SHORT,
         because=f"{silence(case)}, but {needed} (upper limit from {prediction.source}), and nothing shows a standstill",
         cites=("progress", "prediction", "exit"),
         confidence=Confidence.PROOF,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from harness.report import own_command
 from harness.report.next_steps import reproduce
-from harness.report.summary import job_line, with_command
+from harness.report.summary import job_line, missing_evidence, with_command
 from harness.report.text import code, command, details, fence, listed, md
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def short(report: Report, *, hide: Callable[[str], str] = str) -> str:
     lines += [f"- Next: {with_command(step)}" for step in summary.steps[:1]]
     lines += [f"- Job: {job_line(summary.job)}"] if summary.job is not None else []
     lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
+    lines += [f"- Note: {md(note)}" for note in missing_evidence(report.findings)]
     lines += ["", fence("\n".join(command(reproduce(report.findings))), "bash")]
     own = own_command.markdown(report.findings)
     lines += ["", own] if own else []

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import pytest
 
 from harness.core.boundary import Boundary, Finding
-from harness.core.verdict import Answer, Kind
+from harness.core.verdict import LIMIT_TOO_SHORT, Answer, Kind
 from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import next_steps
+from harness.report.render import markdown
 from harness.report.sections import strip
 from harness.report.words import answer_along, certificate, verdict_along
+from harness.store import layout
 
 
 @pytest.fixture
@@ -22,8 +25,10 @@ def asked(parts, make_run):
     def one(value: int, ending: str, repeat: int):
         if ending == "pass":
             return parts["passed"](value, repeat)
-        if ending == "untold":
-            return parts["slow"](value, kind=Kind.UNRESOLVED)
+        if ending in ("untold", "cut"):
+            record, evidence = parts["slow"](value, kind=Kind.UNRESOLVED)
+            cause = LIMIT_TOO_SHORT if ending == "cut" else None
+            return dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, cause=cause)), evidence
         record, evidence = parts["crashed" if ending == "other" else "hung"](value, repeat)
         answer = Answer.UNRESOLVED if ending == "other" else Answer.BAD
         return dataclasses.replace(record, answer=answer), evidence
@@ -135,3 +140,18 @@ def test_a_value_that_failed_in_another_way_is_the_next_one_to_look_at(asked):
     steps = next_steps(Findings(run=made[0]))
 
     assert steps[0].text == "See why n_layers=4 fails in another way (1 tried; Evidence)."
+
+
+def test_where_no_trial_was_slow_the_limit_is_named_and_a_longer_one_is_the_next_step(asked):
+    made = asked({1: "pass", 2: "pass", 3: "cut"}, finding=Finding.NO_THRESHOLD_SLOW, last_good=2)
+    (step,) = next_steps(Findings(run=made[0]))
+
+    assert said(made)[0] == "No threshold: the limit ran out"
+    assert step.text == "Give it time: four times the total limit of 60 s; a healthy trial may need more."
+
+
+def test_the_short_form_says_of_which_trials_the_evidence_is_missing(asked):
+    run, run_dir = asked({4: "pass", 5: "hang"}, last_good=4, first_bad=5)
+    shutil.rmtree(layout.trial(run_dir, run.records[1].trial.key))
+
+    assert "- Note: The evidence of 1 of 2 trials is missing" in markdown.short(build(run, run_dir))

@@ -14,6 +14,7 @@ import pytest
 
 from harness.cli.ci import annotations_of
 from harness.core.campaign import ShardProgram
+from harness.core.cause import Minimised, MinimiseFinding
 from harness.core.verdict import Kind
 from harness.report.build import build
 from harness.report.claims import lint
@@ -360,6 +361,17 @@ def test_a_difference_that_may_be_chance_isolates_nothing(make_campaign, fails, 
     assert any("may be chance" in step.text for step in told.steps) is (fails == 1)
 
 
+def test_each_ending_of_a_side_has_its_own_count_and_no_chance_is_zero(make_campaign):
+    before, _ = make_campaign([(LONG, "pass", n) for n in range(10)])
+    after, after_dir = make_campaign([(LONG, "crash" if n < 12 else "pass", n) for n in range(20)])
+    report = compare(before, after, after_dir)
+
+    sides = "PASS 10 of 10 before, CRASH (RuntimeError) 12 of 20, PASS 8 of 20 after"
+    assert f"{sides} (so much comes by chance with probability less than 0.01)" in report.summary.sure[0]
+    assert "| PASS (10 of 10), " in block(report, "cells")
+    assert "| CRASH (RuntimeError) (12 of 20), PASS (8 of 20), " in block(report, "cells")
+
+
 def test_one_program_with_nothing_varied_reads_as_a_report_of_that_program(make_campaign):
     text = "version: 1\nname: one\ndescription: python train.py\naxes:\n  n_layers: {type: ordered, values: [1]}\n"
     report = build(*make_campaign([({}, "hang", 0), ({}, "hang", 1), ({}, "pass", 2)], text=text))
@@ -476,15 +488,15 @@ def test_junit_says_in_how_many_of_its_trials_a_program_failed(make_campaign):
         (["slow"] * 2, ["pass"] * 2, "1 no longer slow", "good", "SLOW before, PASS after."),
         (
             *(["pass", "crash"] * 2, ["crash"] * 4, "1 failing more often", "bad"),
-            "PASS, CRASH (RuntimeError) 2 of 4 before, CRASH (RuntimeError) 4 of 4 after.",
+            "PASS 2 of 4, CRASH (RuntimeError) 2 of 4 before, CRASH (RuntimeError) 4 of 4 after.",
         ),
         (
             *(["crash"] * 4, ["crash", "pass"] * 2, "1 failing less often", "good"),
-            "CRASH (RuntimeError) 4 of 4 before, CRASH (RuntimeError), PASS 2 of 4 after.",
+            "CRASH (RuntimeError) 4 of 4 before, CRASH (RuntimeError) 2 of 4, PASS 2 of 4 after.",
         ),
         (
             *(["pass"] * 8 + ["crash"], ["crash"] * 8 + ["pass"], "1 failing more often", "bad"),
-            "PASS, CRASH (RuntimeError) 1 of 9 before, CRASH (RuntimeError), PASS 8 of 9 after.",
+            "PASS 8 of 9, CRASH (RuntimeError) 1 of 9 before, CRASH (RuntimeError) 8 of 9, PASS 1 of 9 after.",
         ),
         (["crash"], ["hang"], "1 other failure", "unsure", "CRASH (RuntimeError) before, HANG (deadlock) after."),
         (
@@ -507,3 +519,27 @@ def test_a_comparison_says_what_became_of_a_cell(make_campaign, before, after, v
     assert told.answer.endswith(answer)
     assert "0 of" not in block(report, "cells")
     assert "0 of" not in "".join(told.sure)
+
+
+@pytest.mark.parametrize(
+    ("finding", "kind", "headline", "step"),
+    [
+        (MinimiseFinding.GOOD_FAILS, "crash", "The good corner fails: because", "Look at"),
+        (
+            MinimiseFinding.BAD_PASSES,
+            "pass",
+            "The bad corner passes: because",
+            "Name a cell that fails with --bad-cell",
+        ),
+    ],
+)
+def test_where_no_cause_can_be_looked_for_no_corner_is_told_of_that_was_not_tried(
+    make_campaign, finding, kind, headline, step
+):
+    run, run_dir = make_campaign([({}, kind, 0), ({}, kind, 1)])
+    minimised = Minimised(finding=finding, because="because")
+    run = dataclasses.replace(run, answer=dataclasses.replace(run.answer, minimised=minimised))
+    told = build(run, run_dir).summary
+
+    assert told.answer.startswith(headline)
+    assert told.steps[0].text.startswith(step)

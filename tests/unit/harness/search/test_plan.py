@@ -81,3 +81,10 @@ def test_what_the_rest_costs_if_it_fails_is_by_the_slowest_failure_and_not_by_qu
     estimate = search.estimate()
     assert estimate.text == f"2 trials of 5 cells, {ends}"
     assert (estimate.seconds_low, estimate.seconds_high) == (2.0, least_high_s)
+
+
+def test_a_plan_names_one_trial_as_one_and_one_time_once():
+    search = ThresholdSearch(Axis(name="n", path="", type=AxisType.ORDERED, values=(1,)), Effort(certify=1))
+    search.tell(cell=search.ask().cell, answer=Answer.GOOD, seconds=7.0)
+
+    assert search.estimate().text == "about 1 trial, no failure to wait for, about 7 s"
