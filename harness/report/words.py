@@ -204,7 +204,10 @@ def _whereabouts(findings: Findings, boundary: Boundary) -> str:
     here = at(findings, boundary.first_bad)
     if last := _fails_up_to(findings, boundary):
         return f"from {here} to {at(findings, last.value)}"
-    return f"at {here}" if boundary.last_good is None else f"at {here}, not at {at(findings, boundary.last_good)}"
+    if boundary.last_good is None:
+        return f"at {here}"
+    but = "not at" if not findings.at_value(boundary.last_good).bad else "more often than at"
+    return f"at {here}, {but} {at(findings, boundary.last_good)}"
 
 
 def _fails_up_to(findings: Findings, boundary: Boundary) -> Cell | None:
@@ -239,8 +242,10 @@ def _beyond(findings: Findings, boundary: Boundary) -> list[str]:
             untried.append(cell.value)
     texts = [f"After it: {'; '.join(tried)}."] if tried else []
     if untried:
-        last = f", {untried[-1]}{called(findings, untried[-1])} the last" if len(untried) > BEYOND else ""
-        texts.append(f"Not tried after it: {listed(untried, most=BEYOND)}{last}.")
+        short = ranges(untried)
+        if short.count(", ") >= BEYOND:
+            short = f"{listed(untried, most=BEYOND)}, {untried[-1]}{called(findings, untried[-1])} the last"
+        texts.append(f"Not tried after it: {short}.")
     return texts
 
 
