@@ -308,6 +308,19 @@ class Standing:
         return self.thread is not None and self.thread.tid in actors_of(self.samples)
 
     @property
+    def gives_up(self) -> bool:
+        """Whether by its source it looks on in no loop, or in one that ends by itself: then it goes on behind that."""
+        if not self.looks_on:
+            return False
+        endless = [sample.endless_onlookers for sample in self.samples]
+        return self.decides not in {*launchers_of(self.samples), *chain.from_iterable(endless)}
+
+    @property
+    def may_give_up(self) -> bool:
+        """The same of one that may do anything then, too."""
+        return self.gives_up or (self.acts and self.decides not in launchers_of(self.samples))
+
+    @property
     def has_just_moved(self) -> bool:
         """Whether the thread that decides now sleeps where no look of this silence before saw it.
 
@@ -588,6 +601,8 @@ def _asks(one: Standing) -> bool:
     if one.motion is None or not one.motion.polls or one.rest is None or not one.rest.timed:
         return False
     if one.thread is None or one.acts:
+        return False
+    if one.gives_up:
         return False
     tid = one.thread.tid
     loops = [loop for sample in one.samples for loop in sample.loops if loop.tid == tid]

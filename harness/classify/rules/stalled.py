@@ -137,6 +137,8 @@ def _part(case: Case, job: Job, live: Collection[int]) -> Verdict | None:
     """A process that can never go on, where all others have done nothing for long but to look whether it has."""
     if case.evidence.silence_s < max(silence_limit(case).seconds, LOOKED_S):
         return None
+    if any(job.stand[pid].may_give_up for pid in live):
+        return None  # it asks until a time of its own, and then does something else
     motions = [job.stand[pid].motion for pid in live]
     others = [moved for moved in motions if moved is not None]
     parts = stuck_parts(case)

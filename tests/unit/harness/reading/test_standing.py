@@ -418,6 +418,38 @@ def test_a_launcher_that_by_its_source_only_asks_its_children_goes_on_as_they_do
 
 
 @pytest.mark.parametrize(
+    ("endless", "launches", "acts", "asks", "may_give_up"),
+    [
+        (True, False, False, True, False), (False, True, False, True, False), (False, False, False, False, True),
+        (False, True, True, True, False), (False, False, True, False, True),
+    ],
+    ids=[
+        "only the child ends its loop", "a launcher", "its loop ends by itself", "a launcher that stops the others",
+        "until a time, and then it acts",
+    ],
+)  # fmt: skip
+def test_whoever_gives_its_child_so_many_seconds_does_not_wait_for_it_alone(
+    *, endless, launches, acts, asks, may_give_up
+):
+    frames = (
+        Frame(function="wait", file=f"{LIB}/multiprocessing/popen_fork.py", line=40),
+        Frame(function="main", file="/src/train.py", line=9),
+    )
+    stacks = [
+        StackSample(
+            id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT,
+            threads=(ThreadStack(tid=PARENT, name="", frames=frames),),
+            onlookers=() if acts else (PARENT,), endless_onlookers=(PARENT,) if endless else (),
+            launchers=(PARENT,) if launches else (), actors=(PARENT,) if acts else (),
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    wait = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "limit_s": 0.9}
+    one = standing(looks(PARENT, wait), stacks, job_pids=frozenset({PARENT, CHILD}), children=frozenset({CHILD}))
+    assert (one.asks, one.may_give_up) == (asks, may_give_up)
+
+
+@pytest.mark.parametrize(
     ("header", "asks"), [("while self._pin_memory_thread.is_alive():", True), ("if self._timeout > 0:", False)]
 )
 def test_whoever_is_in_the_loop_of_a_question_asks_anew_though_nobody_saw_it_wake(header, asks):
