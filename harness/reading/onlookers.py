@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to
-from harness.reading.own_source import FUNCTION_NODES, Scope, file_of, last_name
+from harness.reading.origins import FUNCTION_NODES, last_name, within
+from harness.reading.own_source import Scope, file_of
+from harness.reading.raising import may_raise, raising_calls
 from harness.reading.turns import turn_of
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ _ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 
 _STARTS_PROCESSES = frozenset({"subprocess", "multiprocessing", "torch"})
 
-_HOLDS_NOTHING = frozenset({"open", "suppress", "nullcontext", "no_grad"})
+_HOLDS_NOTHING = frozenset({"suppress", "nullcontext", "no_grad"})
 
 _LEAVES = (ast.Break, ast.Return, ast.Raise)
 _LOOPS = (ast.While, ast.For)
@@ -152,9 +154,9 @@ def sets_an_alarm(source_of: Mapping[str, str]) -> bool:
 
 def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether the files that it runs use nothing that another file of the program may define."""
-    for frame, _ in _own_frames(onlooker)[0]:
-        file = file_of(source_of.get(frame.file, ""))
-        if file is None or not file.is_plain:
+    for frame, calls in _own_frames(onlooker)[0]:
+        place = _place(frame, calls, source_of)
+        if place is None or not place.is_plain:
             return False
     return True
 
@@ -175,7 +177,7 @@ def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
     """Whether it is in a loop that does not end by itself."""
     for frame, calls in _own_frames(onlooker)[0]:
         place = _place(frame, calls, source_of)
-        if place is not None and place.loop is not None and _is_endless_loop(place.loop):
+        if place is not None and place.is_endless:
             return True
     return False
 
@@ -237,9 +239,21 @@ class _Place:
         return behind and self.scope.are_harmless(self.loop.orelse)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its file uses nothing that another one may define, and its function was handed nothing by another."""
+        file = self.scope.file
+        return file.is_plain and not file.origins.takes_from_others(self.scope.function)
+
+    @property
     def loop(self) -> ast.While | ast.For | None:
         """The outermost loop around it."""
         return next((node for node in self.inside if isinstance(node, _LOOPS)), None)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it is in a loop without a way out, not even by what something in it raises."""
+        loop = self.loop
+        return loop is not None and _only_others_end(loop) and not may_raise(loop, self.scope.file)
 
     def awaits_processes(self, *, waits: bool) -> bool:
         """Whether a loop around it does nothing that lets anybody on, and has no way out, until a process ends.
@@ -254,6 +268,9 @@ class _Place:
         for loop in filter(_is_while, self.inside):
             turn = turn_of(loop, self.scope.sets, file)
             if turn.asks and not turn.may_leave:
+                raising = raising_calls(loop, file)
+                if any(node in raising for part in turn.reached for node in within(part)):
+                    return False
                 return self.scope.are_harmless(turn.reached, but=self._is_in if waits else None)
         return False
 
@@ -277,7 +294,9 @@ class _Place:
             return False
         for item in node.items:
             call = item.context_expr
-            if not isinstance(call, ast.Call) or last_name(call.func) not in _HOLDS_NOTHING:
+            if not isinstance(call, ast.Call):
+                return True
+            if last_name(call.func) not in _HOLDS_NOTHING and not self.scope.opens_a_file(call):
                 return True
         return False
 
@@ -290,24 +309,6 @@ def _only_others_end(loop: ast.While | ast.For) -> bool:
     """Whether a loop has no way out but an answer of another thread or process, or none at all."""
     asks = isinstance(loop, ast.While) and _is_question(loop.test)
     return asks and not any(isinstance(node, _LEAVES) for node in ast.walk(loop))
-
-
-def _is_endless_loop(loop: ast.While | ast.For) -> bool:
-    """Whether it has no way out, not even by what a missing item, a division or an assertion raises."""
-    return _only_others_end(loop) and not any(map(_may_raise, ast.walk(loop)))
-
-
-def _may_raise(node: ast.AST) -> bool:
-    match node:
-        case ast.Subscript(ctx=ast.Load(), slice=key):
-            return not (isinstance(key, ast.Constant) and isinstance(key.value, str))
-        case ast.Assert():
-            return True
-        case ast.BinOp(op=ast.Div() | ast.FloorDiv() | ast.Mod(), left=left, right=right):
-            fills_a_text = isinstance(left, ast.Constant) and isinstance(left.value, str)
-            return not fills_a_text and not isinstance(right, ast.Constant)
-        case _:
-            return False
 
 
 def _is_question(test: ast.expr) -> bool:

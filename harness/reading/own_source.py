@@ -7,86 +7,82 @@ file's own may come to is followed into it; what another file of the program def
 from __future__ import annotations
 
 import ast
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from harness.reading.loops import tree_of
+from harness.reading.origins import (
+    DEEP,
+    FUNCTION_NODES,
+    METHODS,
+    MODULES,
+    PACKAGES,
+    Origins,
+    first_name,
+    last_name,
+    names_of,
+    within,
+    words,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-
-def _words(*lines: str) -> frozenset[str]:
-    return frozenset(" ".join(lines).split())
-
-
-_MODULES = _words(
-    "collections csv datetime functools gc itertools json logging math numpy operator pathlib platform pprint psutil",
-    "pynvml random re resource select selectors shutil statistics string textwrap time tqdm traceback tracemalloc",
-)
-"""Modules whose functions do nothing that another thread or process can wait for."""
 
 _OF_MODULES = {
-    "os": _words(
+    "os": words(
         "cpu_count environ fspath fsync getenv getloadavg getpid getppid listdir makedirs mkdir path replace rename",
         "scandir stat times uname utime waitpid",
     ),
-    "asyncio": _words("sleep"),
-    "sys": _words("stdout stderr getsizeof"),
-    "torch": _words("cuda mps no_grad"),
+    "asyncio": words("sleep"),
+    "contextlib": words("nullcontext suppress"),
+    "sys": words("stdout stderr getsizeof"),
+    "torch": words("cuda mps no_grad"),
 }
 """Of these modules only what begins with one of these names."""
 
-_FUNCTIONS = _words(
+_FUNCTIONS = words(
     "abs all any bool chr dict dir divmod enumerate filter float format frozenset hasattr hash id int isinstance",
-    "issubclass iter len list map max min nullcontext open ord print range repr reversed round set sorted str sum",
-    "suppress tuple type vars zip",
+    "issubclass iter len list map max min open ord print range repr reversed round set sorted str sum tuple type vars",
+    "zip",
 )
-
-_METHODS = _words(
-    # what they ask
-    "cancelled count cpu_percent cpu_times dim done element_size empty endswith exists full index io_counters is_alive",
-    "is_file is_set isoformat item items keys locked max_memory_allocated mean memory_allocated memory_full_info",
-    "memory_info memory_percent memory_reserved monotonic name num_fds num_threads numel perf_counter poll qsize rss",
-    "running size startswith stat status std strftime timestamp tolist total_seconds utilization values virtual_memory",
-    # texts
-    "encode format ljust lower lstrip rjust rsplit rstrip split splitlines strip upper zfill",
-    # words for people
-    "add_histogram add_scalar add_scalars critical debug dec error exception flush inc info labels log log_metric",
-    "log_metrics observe set_description set_description_str set_postfix warning",
-    # a wait of its own
-    "join",
-)
-"""Methods by which nothing changes but what people read, whatever they are called on."""
-
-_PACKAGES = sys.stdlib_module_names - {"codecs"} | _words(
-    "accelerate aim apex comet_ml datasets deepspeed einops evaluate flash_attn gym gymnasium h5py huggingface_hub",
-    "jax joblib lightning lightning_fabric matplotlib mlflow neptune numpy pandas peft PIL prometheus_client psutil",
-    "pyarrow pynvml pytorch_lightning ray rich safetensors scipy seaborn sentencepiece sklearn tensorboard",
-    "tensorboardX tiktoken timm tokenizers torch torchaudio torchdata torchmetrics torchvision tqdm transformers",
-    "triton trl wandb xformers yaml",
-)
-"""Of a file that imports nothing else, nothing that it uses is the program's own and defined elsewhere; who registers
-codecs has each text that is printed pass by."""
 
 _EVALUATES = frozenset({"exec", "eval", "setattr", "__import__", "globals", "vars"})
-_REPLACES = _words(
+_REPLACES = words(
     "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass",
 )
 """Functions, and attributes, by which a file may put code in the place of what other code calls."""
 
-_OF_FILES = _words(
+_OF_FILES = words(
     "close read readline readlines read_text seek tell touch truncate write writeheader writelines writerow writerows",
     "write_text",
 )
-"""Methods that a thread may call on what MAKES_FILES gave in the same file of source, and on the standard streams."""
+"""Methods that a thread may call on a file that its own file has opened by a name, and on the standard streams."""
 
-MAKES_FILES = frozenset({"open", "writer", "DictWriter", "Path"})
+_WRITES_TO = {
+    "dump": slice(1, 2),
+    "writer": slice(0, 1),
+    "DictWriter": slice(0, 1),
+    "copyfileobj": slice(0, 2),
+    "save": slice(0, 1),
+    "savez": slice(0, 1),
+    "savez_compressed": slice(0, 1),
+    "savetxt": slice(0, 1),
+}
+"""Functions that read or write what they are handed, by the places of that among their arguments."""
 
-_OF_LOCALS = _words("add append clear copy extend get insert pop setdefault sort update")
+_FILE_WORDS = words("file stream fp fsrc fdst")
+"""The same by the name of the argument, of any function."""
+
+_PATHS = words("Path PurePath abspath expanduser fspath join realpath str with_name with_suffix")
+"""Functions that make a path of texts."""
+
+_SHARES_FILES = words("fcntl flock lockf mkfifo mknod")
+"""Functions, and modules, by which a file is also a lock or a pipe: then whoever writes or closes it lets others on."""
+
+_OF_LOCALS = words("add append clear copy extend get insert pop setdefault sort update")
 """Methods that it may call on what its function made itself."""
 
 _NEW = (
@@ -95,43 +91,11 @@ _NEW = (
 )  # fmt: skip
 """Expressions that give what nobody else has."""
 
-_STREAMS = frozenset({"stdout", "stderr"})
+_STREAMS = frozenset({("sys", "stdout"), ("sys", "stderr")})
 
 _BASES = frozenset({"Thread", "Process", "ABC", "object"})
 
-DEEP = 5
-"""Functions of the same file that are followed into each other."""
-
-FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WAITS_FOR_OTHERS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith, ast.Delete)
-
-
-def last_name(node: ast.expr) -> str:
-    """``sleep`` of ``time.sleep``."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _first(dotted: str) -> str:
-    return dotted.partition(".")[0]
-
-
-def names_of(node: ast.expr) -> tuple[str, ...]:
-    """``("torch", "cuda", "memory_allocated")``; empty where it does not begin with a name."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return (*reversed((*names, node.id)),) if isinstance(node, ast.Name) else ()
-
-
-def within(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and all in it that runs with it: not the functions and classes that it defines."""
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        children = ast.iter_child_nodes(one)
-        waiting.extend(child for child in children if not isinstance(child, (*FUNCTION_NODES, ast.ClassDef)))
 
 
 _ALARMS = frozenset(
@@ -146,13 +110,22 @@ _ALARMS = frozenset(
 """Calls by which a program is interrupted later, or its main thread once that wakes, without a trace until then."""
 
 
-_BEHIND = _words(
+_BEHIND = words(
     "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
     "__len__ __hash__ __int__ __float__ __index__ __contains__",
     "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__ __set__ __setattr__",
 )
 """Functions that run without a call that names them: for whoever writes a record or a text, compares or counts."""
+
+_ITERATES = words("__iter__ __next__ __getitem__ __reversed__")
+_SUBSCRIBES = words("__getitem__ __setitem__ __delitem__ __missing__")
+_OPERATORS = words("add sub mul matmul truediv floordiv mod pow lshift rshift and or xor neg pos invert divmod")
+_CALCULATES = frozenset({f"__{before}{name}__" for name in _OPERATORS for before in ("", "r", "i")})
+_OTHER_SPECIAL = words("__init__ __new__ __post_init__ __init_subclass__ __call__", *_BEHIND)
+
+_ITERATE = words("all any dict enumerate filter frozenset iter list map max min next reversed set sorted sum tuple zip")
+"""Builtins that go through what they are called with."""
 
 _HOOKS = frozenset({"excepthook", "finalize", "callbacks", "setLogRecordFactory", "MemoryHandler", "redirect_stdout"})
 """Names by which a file has such functions called from elsewhere."""
@@ -165,7 +138,6 @@ class SourceFile:
         self.tree = tree
         self.functions: dict[str, list[ast.AST]] = {}
         self.imported: dict[str, tuple[str, ...]] = {}
-        self.opened: set[str] = set()
         self.mentions: set[str] = set()
         self.properties: set[str] = set()
         for node in ast.walk(tree):
@@ -175,17 +147,31 @@ class SourceFile:
                     if any("property" in last_name(one) for one in node.decorator_list):
                         self.properties.add(name)
                 case ast.Import(names=names):
-                    self.imported.update((one.asname or _first(one.name), (_first(one.name),)) for one in names)
+                    self.imported.update((one.asname or first_name(one.name), (first_name(one.name),)) for one in names)
                 case ast.ImportFrom(names=names):
-                    whole = node.module.split(".") if node.module else []
+                    whole = ["."] * node.level + (node.module.split(".") if node.module else [])
                     self.imported.update((one.asname or one.name, (*whole, one.name)) for one in names)
                     self.mentions.update(one.name for one in names)
-                case ast.Assign() | ast.withitem():
-                    self._opens(node)
                 case ast.Attribute(attr=name):
                     self.mentions.add(name)
                 case _:
                     pass
+
+    @cached_property
+    def origins(self) -> Origins:
+        """What its names come from."""
+        return Origins(self.tree, self.imported)
+
+    @cached_property
+    def shares_files(self) -> bool:
+        """Whether it speaks of locks on files, or of pipes that have a name."""
+        modules = {names[0] for names in self.imported.values()}
+        return not _SHARES_FILES.isdisjoint(self.mentions | modules)
+
+    @cached_property
+    def special_methods(self) -> frozenset[str]:
+        """Those of its classes that an operation calls: ``__add__``, ``__iter__``."""
+        return frozenset(name for name in self.functions if name.startswith("__")) - _OTHER_SPECIAL
 
     @cached_property
     def hides_nothing(self) -> bool:
@@ -274,13 +260,6 @@ class SourceFile:
             case _:
                 return False
 
-    def _opens(self, node: ast.Assign | ast.withitem) -> None:
-        value, targets = (
-            (node.value, node.targets) if isinstance(node, ast.Assign) else (node.context_expr, [node.optional_vars])
-        )
-        if isinstance(value, ast.Call) and last_name(value.func) in MAKES_FILES:
-            self.opened.update(last_name(target) for target in targets if target is not None)
-
 
 def _innermost_at(nodes: Iterable[ast.AST], line: int) -> Iterator[ast.stmt]:
     for node in nodes:
@@ -299,6 +278,35 @@ def _is_at(node: ast.AST, line: int) -> bool:
     return first is None or last is None or first <= line <= last
 
 
+def _operation(node: ast.AST) -> tuple[Sequence[ast.expr], frozenset[str]]:
+    """What an operation works on, and the special methods that it may call of that."""
+    match node:
+        case ast.Subscript(value=of):
+            return [of], _SUBSCRIBES
+        case ast.For(iter=of) | ast.comprehension(iter=of) | ast.Starred(value=of):
+            return [of], _ITERATES
+        case ast.Assign(targets=[ast.Tuple() | ast.List()], value=of):
+            return [of], _ITERATES
+        case ast.Call(func=ast.Name(id=name), args=args) if name in _ITERATE:
+            return [one for one in args if not isinstance(one, ast.Starred)], _ITERATES
+        case ast.BinOp(left=left, right=right):
+            return [left, right], _CALCULATES
+        case ast.AugAssign(target=left, value=right):
+            return [left, right], _CALCULATES
+        case ast.UnaryOp(operand=of):
+            return [of], _CALCULATES
+        case _:
+            return [], frozenset()
+
+
+def _line_of(node: ast.AST) -> int:
+    match node:
+        case ast.withitem(context_expr=one) | ast.comprehension(iter=one):
+            return one.lineno
+        case _:
+            return getattr(node, "lineno", 0)
+
+
 def _ends_later(call: ast.Call) -> bool:
     exits = any(word.arg == "exit" and getattr(word.value, "value", True) for word in call.keywords)
     return exits and last_name(call.func) == "dump_traceback_later"
@@ -308,9 +316,9 @@ def _brings_more(node: ast.AST) -> bool:
     """Whether a statement imports what is not a well-known package."""
     match node:
         case ast.Import(names=names):
-            return any(_first(one.name) not in _PACKAGES for one in names)
+            return any(first_name(one.name) not in PACKAGES for one in names)
         case ast.ImportFrom(module=module, level=level):
-            return level > 0 or _first(module or "") not in _PACKAGES
+            return level > 0 or first_name(module or "") not in PACKAGES
         case _:
             return False
 
@@ -365,7 +373,8 @@ class Scope:
             return names[0] in _FUNCTIONS and names[0] not in self.file.functions
         if names and names[0] in self.file.imported:
             return self._is_imported(names)
-        return last_name(value.func) in _METHODS and last_name(value.func) not in self.file.functions
+        is_harmless = last_name(value.func) in METHODS and last_name(value.func) not in self.file.functions
+        return is_harmless and isinstance(value.func, ast.Attribute) and self._is_common(value.func.value)
 
     @cached_property
     def _of_others(self) -> frozenset[str]:
@@ -375,11 +384,11 @@ class Scope:
                 declared.update(node.names)
         return frozenset(declared)
 
-    def are_harmless(self, parts: Iterable[ast.AST], *, but: ast.Call | None = None, after: int = 0) -> bool:
+    def are_harmless(self, parts: Iterable[ast.AST], *, but: ast.Call | None = None, after: int = -1) -> bool:
         """Whether all in ``parts`` lets nobody on, less the call ``but`` and what is not ``after`` a line."""
         for part in parts:
             for node in within(part):
-                if node is not but and getattr(node, "lineno", 0) > after and not self._lets_nobody_on(node):
+                if node is not but and _line_of(node) > after and not self._lets_nobody_on(node):
                     return False
         return True
 
@@ -404,8 +413,17 @@ class Scope:
         names = names_of(function)
         return (*self.file.imported.get(names[0], names[:1]), *names[1:]) if names else ()
 
+    def _is_common(self, node: ast.expr) -> bool:
+        """Whether it is an object of a builtin or of a well-known package's class, as far as the file shows."""
+        return self.file.origins.is_common(node, self.function)
+
     def _lets_nobody_on(self, node: ast.AST) -> bool:
+        operands, methods = _operation(node)
+        if not self.file.special_methods.isdisjoint(methods) and not all(map(self._is_common, operands)):
+            return False
         match node:
+            case ast.withitem(context_expr=manager):
+                return isinstance(manager, ast.Call) or self._is_common(manager)
             case ast.Call():
                 return self._is_known(node) and self._hands_over_no_act(node)
             case ast.Await(value=ast.Call(func=function)):
@@ -435,9 +453,10 @@ class Scope:
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(last_name(call.func))):
             return self.follows(functions)
         if names and names[0] in self.file.imported:
-            return self._is_imported(names) or (len(names) > 1 and names[-1] in _METHODS)
+            return self._is_imported(names) or (names[-1] in METHODS and self._is_common(call.func))
         if len(names) == 1:
-            return names[0] in _FUNCTIONS
+            is_builtin = names[0] in _FUNCTIONS and self._is_common(call.func)
+            return is_builtin and (names[0] != "open" or self._is_a_file(call))
         return self._is_harmless_method(call, names)
 
     def _hands_over_no_act(self, call: ast.Call) -> bool:
@@ -447,7 +466,9 @@ class Scope:
         for keyword in call.keywords:
             (calls if keyword.arg == "key" else given).append(keyword.value)
         calls += [value for value in given if last_name(value) in self.file.functions]
-        return all(map(self._may_be_called, calls))
+        files = [word.value for word in call.keywords if word.arg in _FILE_WORDS]
+        files += call.args[_WRITES_TO.get(self._calls(call), slice(0))]
+        return all(map(self._may_be_called, calls)) and all(map(self._is_a_file, files))
 
     def _may_be_called(self, function: ast.expr) -> bool:
         """Whether a function lets nobody on; what a lambda does is read where it stands."""
@@ -456,18 +477,70 @@ class Scope:
 
     def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
         name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
+        if of is None:
+            return False
+        if name in _OF_FILES and self._is_a_file(of):
+            return True
+        if name in _OF_LOCALS and self._is_made_here(names):
+            return True
+        if not self._is_common(of):
+            return False
         if name in self.file.functions:
             return self.follows(self.file.functions[name])  # whose it is, the source of one file does not tell
-        if name in _METHODS or isinstance(of, ast.Constant):
-            return True
+        n_arguments = len(call.args) + len(call.keywords)
         if name == "set":
-            return len(call.args) + len(call.keywords) == 1  # a gauge's value: not an event, nor a key of a store
+            return n_arguments == 1  # a gauge's value: not an event, nor a key of a store
         if name == "wait":
-            return bool(call.args or call.keywords)  # with a limit
-        if name in _OF_FILES:
-            is_of_a_file = isinstance(of, ast.Call) and last_name(of.func) in MAKES_FILES
-            return is_of_a_file or not _STREAMS.union(self.file.opened).isdisjoint(names[-2:-1])
-        return name in _OF_LOCALS and self._is_made_here(names)
+            return n_arguments > 0  # with a limit
+        return name in METHODS or isinstance(of, ast.Constant)
+
+    def opens_a_file(self, call: ast.Call) -> bool:
+        """Whether it opens a file by a name, which nobody but people waits for."""
+        return self._calls(call) == "open" and self._is_a_file(call)
+
+    def _is_a_file(self, node: ast.expr, deep: int = 0) -> bool:
+        """Whether to write to it, and to close it, lets nobody on: a standard stream, or a file opened by a name."""
+        if (isinstance(node, ast.Constant) and node.value is None) or self._whole_name(node) in _STREAMS:
+            return True
+        if not isinstance(node, ast.Call):
+            return self._each_source(node, deep, Scope._is_a_file)
+        method = node.func.value if isinstance(node.func, ast.Attribute) else None
+        match self._calls(node), [*node.args, *(word.value for word in node.keywords)]:
+            case "writer" | "DictWriter", [file, *_]:
+                return self._is_a_file(file, deep + 1)
+            case "open", [*_] if method is not None:
+                return self._is_a_path(method, deep) and not self.file.shares_files
+            case "open" | "Path", [path, *_]:
+                return self._is_a_path(path, deep) and not self.file.shares_files
+            case _:
+                return False
+
+    def _is_a_path(self, node: ast.expr, deep: int = 0) -> bool:
+        """Whether a part of it is a text that stands in the file: a name that somebody handed over may be a pipe's."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return bool(text) and not text.startswith("/dev/")
+            case ast.JoinedStr(values=parts):
+                return any(isinstance(part, ast.Constant) for part in parts)
+            case ast.BinOp(left=left, right=right):
+                return any(self._is_a_path(one, deep + 1) for one in (left, right) if deep < DEEP)
+            case ast.Call(func=function, args=args) if last_name(function) in _PATHS:
+                return any(self._is_a_path(one, deep + 1) for one in args if deep < DEEP)
+            case _:
+                return self._each_source(node, deep, Scope._is_a_path)
+
+    def _each_source(self, node: ast.expr, deep: int, ask: Callable[[Scope, ast.expr, int], bool]) -> bool:
+        """Whether a question has the answer yes for all that a name, or an attribute of ``self``, is set to."""
+        match node:
+            case ast.Name(id=name):
+                sources = self.file.origins.sources_of(name, self.function)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                sources = self.file.origins.attributes_of(name)
+            case _:
+                return False
+        if not sources or deep >= DEEP:
+            return False
+        return all(not one.is_item and ask(Scope(self.file, one.function), one.value, deep + 1) for one in sources)
 
     @property
     def body(self) -> tuple[ast.AST, ...]:
@@ -476,7 +549,7 @@ class Scope:
 
     def _is_imported(self, names: tuple[str, ...]) -> bool:
         module, *rest = (*self.file.imported[names[0]], *names[1:])
-        return module in _MODULES or (bool(rest) and rest[0] in _OF_MODULES.get(module, ()))
+        return module in MODULES or (bool(rest) and rest[0] in _OF_MODULES.get(module, ()))
 
     def follows(self, functions: Iterable[ast.AST]) -> bool:
         """Whether functions of the same file, one of which is called, let nobody on."""

@@ -207,7 +207,7 @@ class _Walk:
             case ast.If(test=test, body=body, orelse=orelse):
                 return self._branch(test, body, orelse, exits=exits, inner=inner)
             case ast.For(target=target, iter=over, body=body, orelse=orelse):
-                self.reached.append(over)
+                self.reached.append(ast.Starred(value=over))  # it is gone through
                 items = self._value(over)
                 self.turns_on_change |= items is CHANGES
                 if truth(items) is not False:
@@ -221,7 +221,7 @@ class _Walk:
                     self._run(body, exits=exits, inner=True)
                 return self._run(orelse, exits=exits, inner=inner)
             case ast.With(items=items, body=body):
-                self.reached += [item.context_expr for item in items]
+                self.reached += items
                 for item in items:
                     self._value(item.context_expr)
                     if item.optional_vars is not None:

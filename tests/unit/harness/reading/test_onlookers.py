@@ -19,6 +19,8 @@ import time, os, sys, json, logging, signal, threading, subprocess, psutil, torc
 from prometheus_client import Gauge
 log, gauge, me, stats = logging.getLogger(), Gauge("a", "b"), psutil.Process(), {}
 lock, stop, done, q = threading.Lock(), threading.Event(), threading.Event(), queue.Queue()
+threads, child = [threading.current_thread()], subprocess.Popen("train")
+procs = [child]
 """
 
 
@@ -54,7 +56,7 @@ def beside():
 IN_PARTS = """
 class Monitor(threading.Thread):
     def __init__(self):
-        self.file = open("log", "w")
+        self.file, self.stop = open("log", "w"), threading.Event()
     def say(self):
         self.file.write(" ".join(str(x) for x in os.getloadavg()))
         self.file.flush()
@@ -336,9 +338,9 @@ def test_an_onlooker_is_plain_where_its_file_uses_its_own_and_well_known_package
 
 
 WAYS = {
-    "another file": "from mylib import log\n",
+    "another file": "from mylib import meters\n",
     "a module of the program": "import mylib.metrics\n",
-    "a file beside it": "from .metrics import log\n",
+    "a file beside it": "from .metrics import meters\n",
     "all names of another": "from . import *\n",
     "a function in the place of a known one": "print = make_printer()\n",
     "a stream of its own": "sys.stdout = make_stream()\n",
@@ -572,3 +574,224 @@ def test_a_thread_whose_own_code_the_library_called_does_what_the_library_does_n
         *STARTED,
     )
     assert looks_on(ThreadStack(tid=7, name="", frames=frames), {"/src/train.py": source}) is not True
+
+
+OF_ANYBODY = {
+    "an import of another file of the program": "from bus import bus\ndef beside():\n    while True:\n        {}\n",
+    "an import of a file beside it": "from . import time as bus\ndef beside():\n    while True:\n        {}\n",
+    "made by a class of another file": (
+        "from bus import Bus\nbus = Bus(done, 75)\ndef beside():\n    while True:\n        {}\n"
+    ),
+    "of a class that inherits from one of another file": (
+        "from bus import Bus\nclass Log(Bus): pass\nbus = Log(done)\ndef beside():\n    while True:\n        {}\n"
+    ),
+    "a parameter": "def beside(bus):\n    while True:\n        {}\n",
+    "a parameter that its caller has made elsewhere": (
+        "from bus import Bus\ndef beside(bus):\n    while True:\n        {}\n"
+        "threading.Thread(target=beside, args=(Bus(done),)).start()\n"
+    ),
+    "set anew to what is not clear": (
+        "bus = Gauge('a', 'b')\nbus = find()\ndef beside():\n    while True:\n        {}\n"
+    ),
+    "an item of what others filled": "def beside():\n    for bus in buses:\n        {}\n",
+    "an attribute of unclear origin": (
+        "class Beat:\n    def __init__(self, bus):\n        self.bus = bus\n    def beside(self):\n"
+        "        bus = self.bus\n        while True:\n            {}\n"
+    ),
+}
+CALLS = ["bus.poll()", "bus.info('alive')", "bus.done()", "bus.inc()", "bus.observe(1)", "bus.log(1)", "bus.set(42)"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("body", OF_ANYBODY.values(), ids=OF_ANYBODY)
+def test_a_method_on_what_may_be_anybodys_object_is_an_act_whatever_its_name(body, call):
+    assert looks_on(*threads(body.format(f"time.sleep(1); {call}"))) is False
+
+
+def test_a_worker_that_does_its_own_ending_is_no_onlooker():
+    """As in Go: the main thread waits for ``done()`` of a group that another file has made."""
+    assert looks_on(*threads("def beside(wg):\n    time.sleep(90)\n    wg.done()\n")) is False
+    assert looks_on(*threads("def beside(promise):\n    time.sleep(90)\n    promise.set(42)\n")) is False
+
+
+OF_PACKAGES = {
+    "handed to a thread": (
+        "def beside(stop, every):\n    while not stop.is_set():\n        time.sleep(every)\n        log.info('alive')\n"
+        "threading.Thread(target=beside, args=(threading.Event(), 2.0)).start()\n"
+    ),
+    "handed to a function": (
+        "def beside(workers):\n    while True:\n        time.sleep(1)\n        print([w.is_alive() for w in workers])\n"
+        "beside(procs)\n"
+    ),
+    "handed to the class": (
+        "class Beat(threading.Thread):\n    def __init__(self, stop):\n        super().__init__()\n"
+        "        self.halt = stop\n    def run(self):\n        while not self.halt.is_set():\n"
+        "            time.sleep(1)\nBeat(stop).start()\n"
+    ),
+    "by its annotation": (
+        "def beside(log: logging.Logger):\n    while True:\n        time.sleep(1)\n        log.info('alive')\n"
+    ),
+    "of a function around it": (
+        "def main():\n    mine = torch.nn.Linear(2, 2)\n    def beside():\n        while True:\n"
+        "            time.sleep(1)\n            print(mine.count(1))\n"
+    ),
+    "filled bit by bit": (
+        "jobs = []\nfor n in range(4):\n    job = subprocess.Popen(str(n))\n    jobs.append((n, job))\n"
+        "def beside():\n    while True:\n        time.sleep(1)\n        print([job.poll() for n, job in jobs])\n"
+    ),
+    "by name": (
+        "jobs = {}\njobs['a'] = subprocess.Popen('a')\n"
+        "def beside():\n    while True:\n        time.sleep(1)\n"
+        "        for name, job in jobs.items():\n            print(name.strip(), job.poll())\n"
+    ),
+    "set from itself": (
+        "def beside():\n    while True:\n        time.sleep(1)\n        line = 'a b'\n        line = line.strip()\n"
+        "        print(line.upper())\n"
+    ),
+    "a progress bar": (
+        "from tqdm import tqdm\nbar = tqdm(range(9))\n"
+        "def beside():\n    while True:\n        time.sleep(1)\n        bar.set_postfix(t=time.time())\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", OF_PACKAGES.values(), ids=OF_PACKAGES)
+def test_what_a_well_known_package_made_is_followed_to_where_it_was_made(body):
+    assert looks_on(*threads(body)) is True
+
+
+def test_a_deep_expression_is_no_known_object():
+    chain = "log" + ".labels()" * 200
+    assert (
+        looks_on(*threads(f"def beside():\n    while True:\n        time.sleep(1)\n        {chain}.info(1)\n")) is False
+    )
+
+
+LETS_ON_BY_A_FILE = {
+    "prints into a pipe of a child": "print('stop', file=child.stdin, flush=True)",
+    "prints into a file that it was handed": "print('stop', file=orders)",
+    "json into a child": "json.dump({}, child.stdin)",
+    "json by name": "json.dump({}, fp=child.stdin)",
+    "rows into a child": "csv.writer(child.stdin).writerow([1])",
+    "copies into a child": "shutil.copyfileobj(open('orders'), child.stdin)",
+    "an array into a child": "numpy.save(child.stdin, numpy.zeros(3))",
+    "writes to what it was handed": "orders.write('stop')",
+    "closes what it was handed": "orders.close()",
+    "opens a number": "open(child.stdin.fileno(), 'w').write('stop')",
+    "opens what it was handed": "open(orders, 'w').close()",
+    "opens what the command names": "open(sys.argv[1], 'w').write('stop')",
+}
+
+
+@pytest.mark.parametrize("call", LETS_ON_BY_A_FILE.values(), ids=LETS_ON_BY_A_FILE)
+def test_what_may_be_a_pipe_is_written_to_for_somebody(call):
+    body = f"import csv, shutil, numpy\ndef beside(orders):\n    while True:\n        time.sleep(1)\n        {call}\n"
+    assert looks_on(*threads(body)) is False
+
+
+OPENED = {
+    "a pipe by its number": "r, w = os.pipe()\norders = open(w, 'w')\n",
+    "a pipe that has a name": "os.mkfifo('orders')\norders = open('orders', 'w')\n",
+    "a file that is a lock, too": "import fcntl\norders = open('orders', 'w')\nfcntl.flock(orders, fcntl.LOCK_EX)\n",
+    "made by a function that is not seen": "orders = connect('a')\n",
+}
+HARMLESS = {
+    "a file by its name": "orders = open('metrics.csv', 'a')\n",
+    "a name in a folder": "orders = open(os.path.join(sys.argv[1], 'metrics.csv'), 'a')\n",
+    "a text": "orders = open(f'{sys.argv[1]}/metrics.csv', 'a')\n",
+    "a standard stream": "orders = sys.stderr\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [*((one, False) for one in OPENED.values()), *((one, True) for one in HARMLESS.values())],
+    ids=[*OPENED, *HARMLESS],
+)
+def test_where_the_file_was_opened_tells_whether_somebody_waits_for_it(how, expected):
+    for call in ("print('stop', file=orders, flush=True)", "orders.write('stop')", "json.dump({}, orders)"):
+        body = f"{how}def beside():\n    while True:\n        time.sleep(1)\n        {call}\n"
+        assert looks_on(*threads(body)) is expected, call
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("open('metrics', 'w')", True), ("open(path, 'w')", False), ("open(w, 'w')", False),
+        ("tempfile.NamedTemporaryFile()", False),
+    ],
+)  # fmt: skip
+def test_whoever_sleeps_with_a_file_may_end_a_pipe_or_give_back_a_lock_with_it(file, expected):
+    body = f"r, w = os.pipe()\ndef beside(path):\n    with {file} as f:\n        for n in range(60):\n            "
+    assert looks_on(*threads(body + "time.sleep(1)\n")) is expected
+    assert looks_on(*threads("import fcntl\n" + body + "time.sleep(1)\n")) is False
+
+
+SPECIAL = {
+    "__iter__": "for item in feed: pass",
+    "__next__": "print([item for item in feed])",
+    "__add__": "feed = feed + 1",
+    "__radd__": "n = 1 + feed",
+    "__iadd__": "feed += 1",
+    "__neg__": "n = -feed",
+    "__getitem__": "print(feed['a'])",
+    "__exit__": "with feed: pass",
+    "__enter__": "with feed: pass",
+    "__reversed__": "print(list(feed))",
+    "__bool__": "print(1 if feed else 2)",
+    "__contains__": "print(1 in feed)",
+}
+
+
+@pytest.mark.parametrize("method", SPECIAL)
+def test_an_operation_may_call_a_method_of_a_class_of_the_same_file(method):
+    made = f"class Feed:\n    def {method}(self, *what):\n        child.kill()\ndef beside():\n    feed = Feed()\n"
+    turns = f"        time.sleep(1)\n        {SPECIAL[method]}\n"
+    assert looks_on(*threads(f"{made}    while True:\n{turns}")) is False
+    assert not launchers(f"{made}    while child.poll() is None:\n{turns}")
+
+
+def test_a_data_set_of_the_same_file_is_not_what_a_heartbeat_works_on():
+    data = (
+        "class Data:\n    def __getitem__(self, n):\n        return load(n)\n    def __len__(self):\n        return 9\n"
+    )
+    body = (
+        "    while True:\n        time.sleep(1)\n        log.info('%s', stats['loss'])\n        n = 1 + time.time()\n"
+    )
+    for before in ("def beside():\n", "def beside():\n    n = 3\n"):
+        assert looks_on(*threads(data + "stats['loss'] = 0.3\n" + before + body)) is True
+
+
+RAISES = {
+    "os.stat('lock')": True,
+    "open('lock').close()": True,
+    "n = int(stats['n'])": True,
+    "n = float(stats['n'])": True,
+    "n = json.loads('3')": True,
+    "look()\ndef look(): os.stat('lock')": True,
+    "look()\ndef look(): print(stats)": False,
+    "n = max(1, 2)": False,
+    "n = max(stats)": True,
+    "try: os.stat('lock')\n        except OSError: pass": False,
+    "try: os.stat('lock')\n        except ValueError: pass": True,
+    "try: n = int(stats['n'])\n        except OSError: pass": True,
+    "try: n = int(stats['n'])\n        except Exception: pass": False,
+    "try: os.stat('lock')\n        except: raise": True,
+    "try: pass\n        except OSError: os.stat('lock')": True,
+    "print(time.time(), len(stats), time.monotonic())": False,
+}
+
+
+@pytest.mark.parametrize("does", RAISES)
+def test_a_loop_may_end_by_what_a_harmless_call_raises(does):
+    thread, source_of = threads(f"def beside():\n    while True:\n        time.sleep(5)\n        {does}\n")
+    taken = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    sample = of_sample(taken, source_of)
+    assert (sample.onlookers, sample.endless_onlookers) == ((7,), () if RAISES[does] else (7,))
+
+
+@pytest.mark.parametrize("does", [one for one in RAISES if "print" not in one or "look" in one])
+def test_a_launcher_may_leave_its_loop_by_what_a_harmless_call_raises(does):
+    assert launchers(f"def beside():\n    while child.poll() is None:\n        time.sleep(5)\n        {does}\n") is (
+        not RAISES[does]
+    )
