@@ -1017,7 +1017,7 @@ def beginning() -> "dict[str, Any]":
 
     Between the two may be programs that only begin another one (timeout, env).
     """
-    facts: dict[str, Any] = {"words": program_words(command_line("self"))[1:]}
+    facts: dict[str, Any] = {"words": without_values(program_words(command_line("self"))[1:])}
     try:
         facts["unheard"] = os.readlink("/proc/self/fd/2") == os.devnull
     except OSError:
@@ -1028,7 +1028,7 @@ def beginning() -> "dict[str, Any]":
         name = os.path.basename(words[0]) if words else ""
         try:
             if name.lstrip("-") in SHELLS:
-                facts["shell"], facts["folder"] = words, os.readlink(f"/proc/{pid}/cwd")
+                facts["shell"], facts["folder"] = without_values(words), os.readlink(f"/proc/{pid}/cwd")
             if name.lstrip("-") in SHELLS or name.startswith("python"):
                 break
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -1036,6 +1036,13 @@ def beginning() -> "dict[str, Any]":
         except (OSError, ValueError):
             break
     return facts
+
+
+def without_values(words: "list[str]") -> "list[str]":
+    """The same with nothing behind ``NAME=``, where a password may stand."""
+    import re
+
+    return [re.sub(r"""(\w+=)("[^"]*"|'[^']*'|\S+)""", r"\1...", word) for word in words]
 
 
 def command_line(pid: "int | str") -> "list[str]":

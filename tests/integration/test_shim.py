@@ -532,6 +532,17 @@ def test_an_exception_says_whether_python_began_its_process(begun, place):
     assert json.loads((place / "trial" / "result_rank0.json").read_text())["begun_by_python"] is begun
 
 
+def test_how_a_program_was_begun_is_written_down_without_the_values_of_variables(place):
+    command = f"TOKEN=abc123 KEY='d e4' {sys.executable} -c 1/0 2>/dev/null || true"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SHIM), "NSA_HARNESS_TRIAL_DIR": str(place / "trial")}
+    subprocess.run(["bash", "-c", command], env=environment, check=True, timeout=100)
+    text = (place / "trial" / "result_rank0.json").read_text()
+    begun = json.loads(text)["begun"]
+    assert (begun["unheard"], begun["words"], begun["shell"][:2]) == (True, ["-c", "1/0"], ["bash", "-c"])
+    assert "abc123" not in text
+    assert "d e4" not in text
+
+
 @pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
 def test_the_exception_of_a_rank_is_that_ranks_whoever_started_it(place, variable):
     run(place, TRAIN + "train(1)\n1 / 0\n", **{variable: "3"})
