@@ -1,7 +1,7 @@
 """It burns CPU and goes nowhere, as far as patience can tell: one place, no compiled work in it, nothing moves.
 
 A loop that can never end by its own source is told at once (``harness.classify.rules.stalled``). Here is what only
-lasts too long: a hundred of the longest gaps of its phase and a minute at least, or four times its limit
+lasts too long: a hundred of the longest gaps of its phase and a minute of CPU time at least, or four times its limit
 (``harness.reading.pace``). A counter that grows in any frame on the stack excludes it: that loop gets on.
 
 Where no healthy silence is known there is no verdict, but for whoever guards tests: ``one_call``.
@@ -36,6 +36,7 @@ from harness.classify.views import (
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import is_compiled_work, is_stdlib, native_leaf, python_frames, spell
 from harness.reading.loops import changes, progress
+from harness.reading.pace import LEAST_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def _busy(case: Case, one: Standing) -> Verdict | None:
     if undisturbed_s(case, one) < max(LEAST_UNDISTURBED_S, LONGER * yardstick[0]):
         return None
     threads = _goes_nowhere(one)
-    if not threads:
+    if not threads or computed_s(case, one) < min(LEAST_S, silence_limit(case).seconds):
         return None
     healthy_s, basis, cite = yardstick
     because = (
@@ -143,6 +144,12 @@ def _hang(case: Case, one: Standing, threads: tuple[ThreadStack, ...], *, becaus
         names=stack_names(threads[-1]),
         path=stack_path(threads[-1]),
     )
+
+
+def computed_s(case: Case, one: Standing) -> float:
+    """The CPU time that it used in the silence, by its share of a core at the end: others may have used the rest."""
+    moved = one.motion
+    return case.evidence.silence_s * min(1.0, moved.cpu_s / moved.seconds) if moved is not None else 0.0
 
 
 def undisturbed_s(case: Case, one: Standing) -> float:
