@@ -75,6 +75,57 @@ load()
         "FileNotFoundError",
         says="tokens.bin",
     ),
+    "left-while-handling": Crash(
+        """
+import sys
+def load():
+    return {}["tokens"]  # here
+def main():
+    try:
+        load()
+    except Exception:
+        print("set FULL_ERROR=1 to see more", file=sys.stderr)
+        sys.exit(1)
+main()
+""",
+        "KeyError",
+        says="tokens",
+    ),
+    "did-not-leave": Crash(
+        """
+import sys
+def main():
+    try:
+        {}["tokens"]
+    except Exception:
+        sys.exit(1)
+try:
+    main()
+except SystemExit:
+    print("went on")
+""",
+        "",
+        kind="PASS",
+    ),
+    "spawned-rank": Crash(
+        """
+import os
+import torch.distributed as dist
+import torch.multiprocessing as mp
+def step(rank):
+    return {}["loss"] if rank == 1 else 0  # here
+def run(rank):
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29541")
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    step(rank)
+    dist.barrier()
+if __name__ == "__main__":
+    mp.spawn(run, nprocs=2)
+""",
+        "KeyError",
+        says="rank 1",
+        torch=True,
+    ),
     "cause-of-another": Crash(
         """
 def load():

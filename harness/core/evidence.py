@@ -324,7 +324,8 @@ class KernelResolution:
 class WorkerResult:
     """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one.
 
-    ``begun_by_python`` says that another Python process of the program began it, which may have expected that;
+    ``begun_by_python`` says that another Python process of the program began it, or that it was dealt with before the
+    end was asked for with an error status: it may have been expected;
     ``program`` stands for what it ran, 0 where that is not known. ``frames`` are those in which the exception was
     raised, innermost first, empty where only the text of its ``traceback`` is known; ``quoted`` is the traceback of a
     pool's worker, from which it came. ``followed`` says that another program came behind it, and ``asked`` how whoever

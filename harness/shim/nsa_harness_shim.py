@@ -108,6 +108,7 @@ class Speaker:
         self.limits_s: set[float] = set()
         self.handled: set[int] | None = None
         self.own_handled: set[int] = set()
+        self.reason: dict[str, Any] | None = None
 
     def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
         """Write where the program is."""
@@ -328,6 +329,7 @@ class Speaker:
         self.thin = False
         if self.steps > self.told and not self.silent:
             self.finished(self.steps - 1, time.monotonic())
+        keep_reason(self)
         if not self.raised:  # an exception that ends the program happened where it was, not at its end
             self.say("exit", "begin", step=False)
         let_the_recorder_end(f"{os.environ.get('TORCH_FR_DUMP_TEMP_FILE', '')}{self.rank}")
@@ -345,7 +347,7 @@ class Speaker:
         self.rank = None
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
-        self.stepped, self.limits_s, self.handled = set(), set(), None
+        self.stepped, self.limits_s, self.handled, self.reason = set(), set(), None, None
         if self.own_handled:
             self.note("own_handlers", sorted(self.own_handled))
 
@@ -890,7 +892,32 @@ def tell_exceptions(speaker: Speaker) -> None:
         before(kind, error, trace)
 
     sys.excepthook = excepthook
+    watch_exit(speaker)
     atexit.register(tell_of_the_last, speaker)
+
+
+def watch_exit(speaker: Speaker) -> None:
+    """Note what is being dealt with while the program asks to be ended with an error status, as hydra and mp.spawn do.
+
+    It is written when the program comes to its end, and only as text: frames that were kept would keep what they have,
+    and so the end itself. A refused command line (2) says why by itself.
+    """
+    original = sys.exit
+
+    def exit(status: object = None, /) -> "Any":
+        error = sys.exc_info()[1]
+        if error is not None and issubclass(kind_of(error), Exception) and status not in (None, 0, OF_USAGE):
+            speaker.reason = asked(told_of, speaker, error, error.__traceback__, otherwise=None)
+            if speaker.reason is not None:
+                speaker.reason["begun_by_python"] = True
+        original(status)
+
+    exit.__doc__ = original.__doc__
+    sys.exit = exit
+
+
+OF_USAGE = 2
+"""The status with which argparse, optparse and click refuse a command line."""
 
 
 def tell_of_the_last(speaker: Speaker) -> None:
@@ -901,6 +928,8 @@ def tell_of_the_last(speaker: Speaker) -> None:
     """
     error: Any = getattr(sys, "last_value", None)
     trace = getattr(sys, "last_traceback", None)
+    if trace is None:
+        keep_reason(speaker)
     if speaker.raised or trace is None or not issubclass(kind_of(error), Exception):
         return
     frame = trace.tb_frame
@@ -930,21 +959,30 @@ def keep_exception(speaker: Speaker, error: BaseException, trace: "TracebackType
         if speaker.fd < 0 and (is_launcher(speaker.folder) or not speaker.open()):
             return
         speaker.raised = True
-        write_exception(speaker, error, trace)
+        write_whole(speaker.result_path(), told_of(speaker, error, trace))
     except BaseException:  # noqa: BLE001 - a full disk, or whatever an exception's own methods do: stderr still has it
         speaker.raised = True
 
 
-def write_exception(speaker: Speaker, error: BaseException, trace: "TracebackType | None") -> None:
-    """Write what was raised and where; of a group, which says nothing but how many there are, the first in it."""
-    import json
+def keep_reason(speaker: Speaker) -> None:
+    """Write the exception with which the program was dealing when it asked to be ended, if it was."""
+    if speaker.reason is None or speaker.silent or speaker.raised:
+        return
+    try:
+        if speaker.fd >= 0 or (not is_launcher(speaker.folder) and speaker.open()):
+            write_whole(speaker.result_path(), speaker.reason)
+    except OSError:  # a full disk: stderr still has it
+        return
 
+
+def told_of(speaker: Speaker, error: BaseException, trace: "TracebackType | None") -> "dict[str, Any]":
+    """What was raised and where; of a group, which says nothing but how many there are, the first in it."""
     first = first_of(error)
     text = asked(traceback_of, error, trace)
     if first is not error:
         trace = first.__traceback__
         text += "\nThe first of them:\n\n" + asked(traceback_of, first, trace)
-    result = {
+    return {
         "status": "raised",
         "steps_done": speaker.steps,
         "phase": speaker.phase,
@@ -957,11 +995,13 @@ def write_exception(speaker: Speaker, error: BaseException, trace: "TracebackTyp
         "quoted": asked(quoted_by, first, otherwise=None),
         "begun": beginning(),
     }
-    write_whole(speaker.result_path(), json.dumps(result))
 
 
-def write_whole(path: str, text: str) -> None:
+def write_whole(path: str, result: "dict[str, Any]") -> None:
     """Write a file that nobody reads half written."""
+    import json
+
+    text = json.dumps(result)
     fresh = f"{path}.{os.getpid()}.tmp"
     with open(fresh, "w", encoding="utf-8") as file:
         file.write(text)
