@@ -14,6 +14,7 @@ from harness.reading.frames import (
     named_frames,
     native_leaf,
     native_samples,
+    own_frame,
     python_frames,
     same_stacks,
 )
@@ -213,7 +214,10 @@ def _inside(thread: ThreadStack) -> tuple[Frame, ...]:
 
 
 def _caller(thread: ThreadStack) -> Frame | None:
-    """The innermost Python frame that is neither torch's nor the standard library's."""
+    """The program's own frame that called, or the innermost that is neither torch's nor the standard library's."""
+    own = own_frame(thread)
+    if own is not None:
+        return own
     for frame in python_frames(thread):
         if not is_stdlib(frame) and "/torch/" not in frame.file:
             return frame

@@ -121,3 +121,11 @@ LAUNCH = (native("clock_gettime"), native("cuLaunchKernel"), native("cudaLaunchK
 )
 def test_who_launches_a_kernel_at_the_same_line_in_all_samples_may_launch_in_vain(samples, in_vain):
     assert launches_in_vain(samples) is in_vain
+
+
+def test_who_called_is_the_program_and_not_the_package_that_it_called():
+    """``accelerator.wait_for_everyone()``: the rank's own line is what a reader looks for."""
+    package = python("PartialState.wait_for_everyone", f"{SITE}/accelerate/state.py", 412)
+    barrier = python("barrier", C10D)
+    assert meeting_of(thread(*WORK_WAIT, barrier, package, STEP)).frame == STEP
+    assert meeting_of(thread(*WORK_WAIT, barrier, package)).frame == package
