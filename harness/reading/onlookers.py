@@ -268,7 +268,7 @@ class _Place:
         for loop in filter(_is_while, self.inside):
             turn = turn_of(loop, self.scope.sets, file)
             if turn.asks and not turn.may_leave:
-                raising = raising_calls(loop, file)
+                raising = frozenset(raising_calls(loop, file))
                 if any(node in raising for part in turn.reached for node in within(part)):
                     return False
                 return self.scope.are_harmless(turn.reached, but=self._is_in if waits else None)

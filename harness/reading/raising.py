@@ -49,17 +49,15 @@ def may_raise(part: ast.AST, file: SourceFile, *, deep: int = 0) -> bool:
     return False
 
 
-def raising_calls(part: ast.AST, file: SourceFile, *, deep: int = 0) -> frozenset[ast.AST]:
+def raising_calls(part: ast.AST, file: SourceFile, *, deep: int = 0) -> Iterator[ast.AST]:
     """The calls in it that may raise at one turn of a loop what they did not at the turn before."""
-    calls: set[ast.AST] = set()
     for node, caught in _guarded(part):
         if not isinstance(node, ast.Call) or caught & _ALL:
             continue
         own = _own(node, file)
-        inner = deep >= DEEP or any(raising_calls(one, file, deep=deep + 1) for one in own)
+        inner = deep >= DEEP or any(any(raising_calls(one, file, deep=deep + 1)) for one in own)
         if inner if own else _raises(node, caught):
-            calls.add(node)
-    return frozenset(calls)
+            yield node
 
 
 def _any_may_raise(functions: Iterable[ast.AST], file: SourceFile, deep: int) -> bool:
