@@ -984,7 +984,7 @@ def progress(samples: Sequence[StackSample]) -> tuple[Progress, ...]:
     one that turned and, by its source, has no end to get to. Where a loop around began anew itself, only that one is
     given, without a rate.
     """
-    groups = _same_loop(samples)
+    groups = _same_loop([sample for sample in samples if not any(map(_is_misread, sample.loops))])
     growing = filter(None, map(_grows, groups))
     loops: list[Progress] = []
     for one in sorted(growing, key=lambda one: (one.loop.outer, one.loop.header_line)):
@@ -1066,11 +1066,14 @@ def _levels(sample: StackSample) -> list[tuple[int, int, int, int]]:
     """The main thread's loops whose end is known, outermost first: frame, line, turns done, turns in all."""
     levels = [(position.outer, 0, position.place, position.of) for position in sample.positions]
     for loop in sample.loops:
-        if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid:
-            turn = dict(loop.counters)[loop.counter]
-            if turn <= loop.bound:  # else it was read while its number was let go and used for another
-                levels.append((loop.outer, loop.header_line, turn, loop.bound))
+        if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid and not _is_misread(loop):
+            levels.append((loop.outer, loop.header_line, dict(loop.counters)[loop.counter], loop.bound))
     return sorted(levels)
+
+
+def _is_misread(loop: LoopSample) -> bool:
+    """Whether its counter was read while its number was let go and used for another: it is beyond its bound."""
+    return loop.bound is not None and loop.bound > 0 and dict(loop.counters).get(loop.counter, 0) > loop.bound
 
 
 def _shape(sample: StackSample) -> list[tuple[int, int, int]]:

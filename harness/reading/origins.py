@@ -324,14 +324,18 @@ class Origins:
 
     def _returns_common(self, name: str) -> bool:
         """Whether functions of the file give only what is common."""
+        return self._are_common(self._results_of(name))
+
+    def _results_of(self, name: str) -> list[Source]:
+        """What functions of the file return; nothing of those that yield."""
         results: list[Source] = []
         for function in self._functions[name]:
             for node in within(function):
                 if isinstance(node, ast.Yield | ast.YieldFrom):
-                    return False
+                    return []
                 if isinstance(node, ast.Return) and node.value is not None:
                     results.append(Source(node.value, function))
-        return self._are_common(results)
+        return results
 
     def _gives_common_items(self, call: ast.Call, function: ast.AST) -> bool:
         name = last_name(call.func)
@@ -342,6 +346,10 @@ class Origins:
             return of_last or name in ("range", "open")
         if isinstance(call.func, ast.Attribute) and name in _SAME_ITEMS:
             return self.has_common_items(call.func.value, function)
+        if isinstance(call.func, ast.Name) and name in self._functions:
+            return self._all(
+                self._results_of(name), "items", lambda one: self.has_common_items(one.value, one.function)
+            )
         return name not in {*_CONTAINERS, *self._functions} and self.is_common(call, function)
 
     # -- what sets what

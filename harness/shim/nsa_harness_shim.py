@@ -1142,7 +1142,7 @@ def forget_former_attempt(folder: str) -> None:
             os.remove(path)
         elif "begun" in former:
             former["begun"]["followed"] = True
-            write_whole(path, json.dumps(former))
+            write_whole(path, former)
     except (OSError, ValueError, AttributeError):  # half written, or gone: whoever wrote it is not before us
         return
 

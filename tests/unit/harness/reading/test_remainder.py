@@ -161,3 +161,10 @@ def test_a_loop_of_unknown_length_that_turned_is_all_that_tells():
     around = replace(loop(0, None, counter="step", outer=1, line=70), header="for step, batch in enumerate(loader):")
     samples = [sample(2.0 * i, replace(around, counters=(("step", 5 + i),)), heads(10 + 30 * i)) for i in range(3)]
     assert [one.name for one in progress(samples)] == ["step"]
+
+
+def test_a_counter_beyond_its_bound_was_misread_and_that_sample_does_not_count():
+    """Read while the program lets its number go, and the memory has become another's."""
+    values = (630, 824, 40_260, 1_013)
+    samples = [sample(2.0 * i, loop(value, 20_000)) for i, value in enumerate(values)]
+    assert [one.value for one in progress(samples)] == [1_013]
