@@ -22,6 +22,7 @@ from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, is_to_be_asked, progress, with_variables
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
+from harness.reading.standing import ENDS
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
 
@@ -140,7 +141,7 @@ class Sampler:
             )
             if state is None:
                 continue
-            state = self._with_own_handlers(self._less_what_c_handles(state))
+            state = self._by_its_handlers(state)
             if pid in self._with_alarm or self._began_armed(pid, members):
                 state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number
@@ -148,18 +149,18 @@ class Sampler:
             self.looks.append(state)
             self._before[pid] = state
 
-    def _less_what_c_handles(self, state: ProcessState) -> ProcessState:
-        """The look without those messages from other programs that come to no handler in Python."""
+    def _by_its_handlers(self, state: ProcessState) -> ProcessState:
+        """The look with the signals for which the program itself has handlers, whichever they are.
+
+        Without those messages from other programs that come to no handler in Python, and without SIGTERM where a
+        library alone handles it: it is told that the program is to end.
+        """
+        own = tuple(map(listed_as, sorted(by_the_program(state.pid, self._trial_dir))))
         handled = by_python(state.pid, self._trial_dir)
         if handled is None:
-            return state
-        to_c = frozenset(map(listed_as, OF_PROGRAMS - handled))
-        return replace(state, handles=tuple(name for name in state.handles if name not in to_c))
-
-    def _with_own_handlers(self, state: ProcessState) -> ProcessState:
-        """The look with those signals for which the program itself has handlers, whichever they are."""
-        own = by_the_program(state.pid, self._trial_dir)
-        return replace(state, own_handles=tuple(map(listed_as, sorted(own)))) if own else state
+            return replace(state, own_handles=own) if own else state
+        dropped = {*map(listed_as, OF_PROGRAMS - handled), ENDS}.difference(own)
+        return replace(state, handles=tuple(name for name in state.handles if name not in dropped), own_handles=own)
 
     def _began_armed(self, pid: int, members: Mapping[int, Member]) -> bool:
         """Whether an alarm may have been set before its program began: one that is set outlives an ``exec``.

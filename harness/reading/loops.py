@@ -1066,8 +1066,10 @@ def _levels(sample: StackSample) -> list[tuple[int, int, int, int]]:
     """The main thread's loops whose end is known, outermost first: frame, line, turns done, turns in all."""
     levels = [(position.outer, 0, position.place, position.of) for position in sample.positions]
     for loop in sample.loops:
-        if loop.bound is not None and loop.bound > 0 and loop.tid == sample.pid and not _is_misread(loop):
-            levels.append((loop.outer, loop.header_line, dict(loop.counters)[loop.counter], loop.bound))
+        bound = loop.bound or 0
+        if bound <= 0 or loop.tid != sample.pid or _is_misread(loop):
+            continue
+        levels.append((loop.outer, loop.header_line, dict(loop.counters)[loop.counter], bound))
     return sorted(levels)
 
 

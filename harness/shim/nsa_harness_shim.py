@@ -286,7 +286,8 @@ class Speaker:
         A library's own only ends what it began, or tells it that the program is to end.
         """
         before = len(self.own_handled)
-        (self.own_handled.add if is_of_the_program(handler) else self.own_handled.discard)(number)
+        is_own = asked(is_of_the_program, handler, otherwise=True)
+        (self.own_handled.add if is_own else self.own_handled.discard)(number)
         if len(self.own_handled) != before:
             self.note("own_handlers", sorted(self.own_handled))
 
@@ -444,16 +445,25 @@ def is_launcher(folder: str) -> bool:
     return spoken or LAUNCHER in sys.modules
 
 
+HANDS_ON = (os.path.join("asyncio", "unix_events.py"), os.path.join("trio", "_signals.py"))
+"""Files whose handlers tell an event loop, which calls what the program gave it."""
+
+
 def is_of_the_program(handler: object) -> bool:
-    """Whether a signal's handler is code that is no library's and not ours."""
+    """Whether a signal's handler is code that is no library's and not ours; asyncio's hands on to the program's."""
     if not callable(handler) or handler is _signal.default_int_handler:
         return False
-    function = getattr(handler, "__func__", handler)
-    code = getattr(function, "__code__", None)
-    if code is None:  # an object that is called, or a function of C
-        return kind_of(function).__module__ != "builtins"
+    function: Any = handler
+    while kind_of(function).__module__ == "functools" and hasattr(function, "func"):  # asyncio's, with its task
+        function = function.func
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None) or getattr(kind_of(function).__call__, "__code__", None)
+    if code is None:  # a function of C
+        return False
     file: str = code.co_filename
     library = os.path.dirname(os.__file__) + os.sep
+    if file.endswith(HANDS_ON):
+        return True
     return not file.startswith(library) and "-packages" + os.sep not in file and file != __file__
 
 
@@ -902,11 +912,12 @@ def watch_exit(speaker: Speaker) -> None:
     It is written when the program comes to its end, and only as text: frames that were kept would keep what they have,
     and so the end itself. A refused command line (2) says why by itself.
     """
-    original = sys.exit
+    original: Any = sys.exit
 
     def exit(status: object = None, /) -> "Any":
         error = sys.exc_info()[1]
-        if error is not None and issubclass(kind_of(error), Exception) and status not in (None, 0, OF_USAGE):
+        is_failure = issubclass(kind_of(status), (int, str)) and status not in (0, OF_USAGE)
+        if error is not None and is_failure and issubclass(kind_of(error), Exception):
             speaker.reason = asked(told_of, speaker, error, error.__traceback__, otherwise=None)
             if speaker.reason is not None:
                 speaker.reason["begun_by_python"] = True

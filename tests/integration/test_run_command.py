@@ -421,7 +421,11 @@ def test_a_slow_program_is_given_the_time_that_its_steps_need_and_one_rate(place
 
 def test_a_slow_program_is_given_the_time_that_its_loop_needs(place):
     (place / "loop.py").write_text(
-        "import hashlib\ndef main():\n    for token in range(20_000):\n        hashlib.pbkdf2_hmac('sha256', b'', b'', 20_000)\nmain()\n"
+        "import hashlib\n"
+        "def main():\n"
+        "    for token in range(20_000):\n"
+        "        hashlib.pbkdf2_hmac('sha256', b'', b'', 20_000)\n"
+        "main()\n"
     )
     done = run("loop.py", options=("--limit", "12s"))
 

@@ -285,6 +285,48 @@ def test_a_rank_tells_for_which_signals_python_has_handlers_and_of_none_in_c(pla
     assert {path.name for path in (place / "trial").glob("handlers_*")} == {f"handlers_{pid}" for pid in pids}
 
 
+OWN_HANDLERS = """
+import asyncio, functools, os, signal
+def own():
+    path = f"{os.environ['NSA_HARNESS_TRIAL_DIR']}/own_handlers_{os.getpid()}"
+    return open(path).read().split()[1:] if os.path.exists(path) else None
+signal.signal(signal.SIGUSR1, print)
+signal.signal(signal.SIGUSR2, signal.default_int_handler)
+async def nothing():
+    return own()
+assert asyncio.run(nothing()) is None, "asyncio's own, for SIGINT"
+def end(*_):
+    pass
+signal.signal(signal.SIGTERM, end)
+assert own() == ["15"]
+signal.signal(signal.SIGWINCH, functools.partial(end, 1))
+class Odd:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+    def __call__(self, *_):
+        pass
+signal.signal(signal.SIGCONT, Odd())
+asyncio.new_event_loop().add_signal_handler(signal.SIGQUIT, print)
+assert own() == ["3", "15", "18", "28"], own()
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+if not os.fork():
+    os._exit(own() != ["3", "18", "28"])
+assert os.wait()[1] == 0, "a child has its parent's"
+"""
+
+
+def test_a_process_tells_for_which_signals_the_program_itself_has_handlers(place):
+    done = run(place, OWN_HANDLERS)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_process_that_begins_with_an_alarm_set_says_so(place):
+    again = "os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], 'again'])"
+    armed = f"import os, signal, sys\nif len(sys.argv) < 2:\n    signal.alarm(30)\n    {again}\n"
+    run(place, armed)
+    assert [path.name for path in (place / "trial").glob("armed_*")]
+
+
 def test_how_many_ranks_there_are_is_told_by_the_group(place):
     """No launcher's variable says it, and some of them may be of another job."""
     run(place, "import torch.distributed.distributed_c10d as c10d\nc10d.init_process_group(5)\n" + TRAIN + "train(1)\n")
