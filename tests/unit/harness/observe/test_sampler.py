@@ -91,8 +91,8 @@ class Handling(ScriptedView):
 @pytest.mark.parametrize(
     ("written", "handles"),
     [
-        ("{began} 2 10", ("SIGUSR1", "SIGTERM", "SIGALRM", "alarm")),
-        ("{began} 2", ("SIGTERM", "SIGALRM", "alarm")),
+        ("{began} 2 10", ("SIGUSR1", "SIGALRM", "alarm")),
+        ("{began} 2", ("SIGALRM", "alarm")),
         ("7 2", ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm")),
         ("", ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm")),
         (None, ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "alarm")),
@@ -111,6 +111,21 @@ def test_a_message_that_comes_to_no_handler_in_python_lets_nobody_on(written, ha
     )
     sampler.look()
     assert {look.pid: look.handles for look in sampler.looks}[pid] == handles
+
+
+def test_the_programs_own_handler_of_sigterm_is_one(tmp_path):
+    pid, clock = os.getpid(), FakeClock()
+    for name, numbers in (("handlers", "2 15"), ("own_handlers", "15 28")):
+        (tmp_path / f"{name}_{pid}").write_text(f"{Files().stat(f'{pid}')[19]} {numbers}")
+    handle, view = ScriptedHandle(clock=clock, trial_dir=tmp_path, pid=pid), Handling()
+    census = Census(handle=handle, clock=clock, read=view.member)
+    sampler = Sampler(
+        census=census, trial_dir=tmp_path, clock=clock, started_s=0.0, sources=(), view=view, ranks=lambda: {0: pid}
+    )
+    sampler.look()
+    (look,) = (look for look in sampler.looks if look.pid == pid)
+    assert look.handles == ("SIGTERM", "SIGALRM", "alarm")
+    assert look.own_handles == ("SIGTERM", "SIGWINCH")
 
 
 class Speaking(ScriptedView):
