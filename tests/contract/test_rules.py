@@ -1611,6 +1611,16 @@ def test_a_loop_that_asks_what_another_thread_may_change_is_not_hung_while_one_m
     assert classify(seen).kind is Kind.UNRESOLVED
 
 
+@pytest.mark.parametrize(
+    ("command", "hangs"), [("python", False), ("pt_data_worker", True)], ids=["a program", "a loader's worker"]
+)
+def test_a_handler_of_sigterm_may_end_a_loop_but_not_torchs_in_a_loaders_worker(command, hangs):
+    seen = looping("while True:\n    pass", STAYS)
+    looks_at = tuple(replace(look, command=command, handles=("SIGTERM",)) for look in seen.evidence.processes)
+    verdict = classify(replace(seen, evidence=replace(seen.evidence, processes=looks_at)))
+    assert (verdict.kind is Kind.HANG) is hangs
+
+
 def test_of_a_process_with_one_thread_nothing_is_said_of_others_that_sleep():
     both = looping(f"while not self.done:\n    pass\n{STOP}", STAYS)
     alone = tuple(replace(look, threads=look.threads[:1]) for look in both.evidence.processes)

@@ -59,7 +59,7 @@ from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.meeting import meeting_of
 from harness.reading.pace import ASKED_S, ONLOOKERS_S
 from harness.reading.ranks import idles_for_good, late_ranks
-from harness.reading.standing import ENDS, MESSAGES, culprit
+from harness.reading.standing import ENDS, LOADER_WORKER, MESSAGES, culprit
 from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
 from harness.reading.waits import (
     FROM_OUTSIDE,
@@ -207,7 +207,8 @@ def _endless(job: Job, one: Standing) -> LoopSample | None:
     if one.may_be_interrupted:
         return None
     last = one.looks[-1]
-    signals = {*last.own_handles, *(MESSAGES | {ENDS}).intersection(last.handles)}
+    awaited = MESSAGES if one.command.startswith(LOADER_WORKER) else MESSAGES | {ENDS}
+    signals = {*last.own_handles, *awaited.intersection(last.handles)}
     live = job.alive(lambda other: other.pid == one.pid)
     awake = [thread for thread in moved.threads if thread.tid != moved.busiest and _may_wake(thread, live)]
     alone = not signals and not awake and not live
