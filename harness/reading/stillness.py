@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import is_service, is_stdlib, package, python_frames
+from harness.reading.frames import is_own, is_service, is_stdlib, package, python_frames
 from harness.reading.waits import listens_for_peers, waits_for_a_thread
 
 if TYPE_CHECKING:
@@ -421,9 +422,10 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
 
     By name; or because they poll with a time limit, use next to no CPU, and no sample has seen them in Python; or
     because they are NCCL's and listen for the job's other ranks; or because all the Python that they run is the
-    standard library's and that of a package which the main thread is not in: a progress bar's monitor has nothing to
-    do with the lock that training waits for; or because by their source they merely look on, and for ever where
-    somebody waits for the end of a thread. Without a sample of a source that sees every thread, only names count.
+    standard library's and that of a package in which the main thread does not wait: a progress bar's monitor has
+    nothing to do with the lock that training waits for, though a trainer of that package called it; or because by
+    their source they merely look on, and for ever where somebody waits for the end of a thread. Without a sample of a
+    source that sees every thread, only names count.
     """
     pid = looks[-1].pid if looks else 0
     tids: set[int] = set()
@@ -446,7 +448,7 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     onlookers = _in_all(samples, [sample.endless_onlookers if joined else sample.onlookers for sample in samples])
     mains: set[str] = set()
     for stack in stacks.get(pid, ()):
-        mains.update(map(package, python_frames(stack)))
+        mains.update(map(package, takewhile(lambda frame: not is_own(frame), python_frames(stack))))
     for tid, history in states.items():
         own = stacks.get(tid)
         if own is None:
@@ -493,7 +495,7 @@ def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
 
 
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
-    """Whether a thread with Python frames only looks after a package that the main thread is not in.
+    """Whether a thread with Python frames only looks after a package that the main thread does not wait in.
 
     Of one that is not quiet only if it wakes again and again, as ``rich`` does to draw: it may be what the program
     waits for, as a pool's thread that calls ``requests.get``, or one that calls what it was given when a file changes.

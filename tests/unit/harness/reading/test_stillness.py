@@ -169,3 +169,16 @@ def test_a_thread_of_a_package_is_background_only_where_it_calls_nothing_of_the_
 @pytest.mark.parametrize(("name", "ticks"), [("cuda00001400006", True), ("cuda0-loader", False), ("pt_tcpstore", True)])
 def test_a_thread_that_the_program_named_after_a_card_is_no_ticker(name, ticks):
     assert is_ticker(replace(THREAD, name=name)) is ticks
+
+
+@pytest.mark.parametrize(("waits_in", "behind"), [("/home/me/train.py", True), ("lightning/trainer.py", False)])
+def test_a_trainers_progress_bar_has_nothing_to_do_with_what_the_programs_own_code_waits_for(waits_in, behind):
+    site = "/opt/lib/python3.11/site-packages"
+    waits = waits_in if waits_in.startswith("/") else f"{site}/{waits_in}"
+    frames = (frame("flush", waits), frame("fit", f"{site}/lightning/loops.py"), frame("main", "/home/me/train.py"))
+    bar = ThreadStack(tid=8, name="", frames=(frame("run", f"{site}/lightning/rich_progress.py"),))
+    main = ThreadStack(tid=7, name="MainThread", frames=frames)
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=(main, bar))
+    ticks = [replace(THREAD, tid=8, timed=True, voluntary_switches=n) for n in (10, 20)]
+    looks = [replace(one, threads=(*one.threads, tick)) for one, tick in zip((LOOK, later()), ticks, strict=True)]
+    assert (8 in background(looks, [sample])) is behind
