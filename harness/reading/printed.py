@@ -43,6 +43,9 @@ _IGNORED = re.compile(
 )
 """What Python prints of an exception in a destructor or at its exit, by which nothing ends."""
 
+COMPILER, USER_CODE = "torch._dynamo.", "\nfrom user code:\n"
+"""The module of what torch's compiler raises, and how it begins the stack of the code that it could not compile."""
+
 _WORD = re.compile(r"\w")
 FATAL = "Fatal Python error: "
 """How the dump begins that faulthandler prints where a signal ends a program."""
@@ -118,11 +121,14 @@ def quoted_in(message: str) -> str:
 def raised_at(result: WorkerResult) -> tuple[Frame, ...]:
     """The frames of the exception that ended a rank, innermost first.
 
-    Those of another process, whose exception it hands on, come before its own.
+    Those of another process, whose exception it hands on, come before its own; so do those of the user's code in which
+    torch's compiler failed, as it says.
     """
     if not result.frames:
         return raised_in(result.traceback or "")
     message = result.message or ""
+    if (result.exception or "").startswith(COMPILER):
+        return traceback_frames(message.rpartition(USER_CODE)[2])[::-1] + result.frames
     elsewhere = raised_in(message if quoted_in(message) else result.quoted or "")
     return elsewhere + result.frames
 

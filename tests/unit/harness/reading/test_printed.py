@@ -161,3 +161,20 @@ def test_what_python_ignores_at_its_exit_ends_nothing():
     assert ending_traceback(of_its_end(f"{RAISED}\n{IGNORED}")) == RAISED
     full = "Exception ignored in: <_io.TextIOWrapper name='<stdout>'>\nOSError: [Errno 28] No space left on device"
     assert of_its_end(full) == full.splitlines()
+
+
+def test_where_torchs_compiler_failed_is_the_users_code_that_it_names():
+    message = (
+        "Dynamo failed to run FX node\n\nfrom user code:\n"
+        '   File "/src/train.py", line 4, in step\n    return x @ w\n\nSet TORCHDYNAMO_VERBOSE=1\n'
+    )
+    own = (Frame(function="<module>", file="/src/train.py", line=5),)
+    result = WorkerResult(
+        id="result", status="raised", steps_done=0, phase=None, exception="torch._dynamo.exc.TorchRuntimeError",
+        message=message, frames=own,
+    )  # fmt: skip
+    assert [frame.line for frame in raised_at(result)] == [4, 5]
+    other = WorkerResult(
+        id="result", status="raised", steps_done=0, phase=None, exception="RuntimeError", message=message, frames=own
+    )
+    assert raised_at(other) == own
