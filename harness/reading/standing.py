@@ -716,12 +716,25 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
     if not one.samples and one.wait is not None and one.wait.cause == "waiting-for-child":
         awaited = frozenset[str]()  # a launcher: what it is told does not let its child go on
     names = awaited.intersection(last.handles)
-    if one.meeting is None:
+    if _may_be_awaited(one):
         names |= frozenset(last.own_handles) - ALARMS - {"SIGCHLD"}
     for name in sorted(names):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
     if "SIGCHLD" in last.handles and children:
         yield Chance(how="it handles SIGCHLD, which the end of a child sends", who=children)
+
+
+def _may_be_awaited(one: Standing) -> bool:
+    """Whether a handler of the program's own may end this wait: of an event, say.
+
+    Not one for other ranks, for the end of a thread, or for a lock that its own code takes: a handler that saves and
+    ends the program before its time is up gives none back.
+    """
+    if one.meeting is not None or one.thread is None or waits_for_a_thread(one.thread):
+        return one.thread is None
+    innermost = next(iter(python_frames(one.thread)), None)
+    takes_a_lock = one.wait is not None and one.wait.enders == frozenset({Ender.PROCESS})
+    return not (takes_a_lock and innermost is not None and is_own(innermost))
 
 
 def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int]) -> Iterable[Chance]:

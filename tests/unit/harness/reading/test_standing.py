@@ -203,6 +203,26 @@ def test_a_handler_of_the_programs_own_may_end_what_it_waits_for(name):
     assert live(looks(PARENT, LOCK)) == set()
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "goes_on"),
+    [
+        ("/usr/lib/python3.11/threading.py", "Event.wait", True),
+        ("/usr/lib/python3.11/threading.py", "Thread.join", False),
+        ("/src/train.py", "save", False),
+    ],
+)
+def test_a_handler_of_the_programs_own_gives_no_lock_back_and_ends_no_thread(file, function, goes_on):
+    """As programs have it that save when their time is nearly up: ``signal.signal(SIGTERM, save_and_leave)``."""
+    rows = [replace(look, own_handles=("SIGTERM",)) for look in looks(PARENT, LOCK)]
+    thread = ThreadStack(tid=PARENT, name="", frames=(Frame(function=function, file=file, line=3),))
+    stacks = [
+        StackSample(id="s", source="py-spy", native=False, t_s=1.5 + n, rank=0, pid=PARENT, threads=(thread,))
+        for n in range(3)
+    ]
+    one = standing(rows, stacks, job_pids=frozenset({PARENT}))
+    assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
 def test_what_a_launcher_that_is_no_python_is_told_lets_its_child_not_go_on(name):
     """``xargs`` takes these two, to start more or fewer."""
