@@ -107,6 +107,28 @@ except SystemExit:
         "",
         kind="PASS",
     ),
+    "left-for-another-reason": Crash(
+        """
+import sys, threading
+def in_a_thread():
+    try:
+        {}["tokens"]
+    except KeyError:
+        sys.exit(1)
+thread = threading.Thread(target=in_a_thread)
+thread.start()
+thread.join()
+try:
+    try:
+        {}["labels"]
+    except KeyError:
+        sys.exit(1)
+except SystemExit:
+    pass
+sys.exit(3)
+""",
+        "exit-3",
+    ),
     "spawned-rank": Crash(
         """
 import os

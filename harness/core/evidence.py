@@ -247,8 +247,9 @@ class ProcessState(_Remembers):
     counts the trial's other live processes that work for it. ``dead_children`` are its own that did not end well and
     that it has not waited for; it began ``age_s`` before. ``handles`` are the signals for which it has handlers, of
     those that may let it go on, and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a
-    limit. ``sends_signals`` says that its program, unless it is Python, may send other processes one. At
-    ``cpu_limit_s`` of CPU time the kernel ends it.
+    limit; ``own_handles`` are those, of all signals, for which code of the program's own is the handler.
+    ``sends_signals`` says that its program, unless it is Python, may send other processes one. At ``cpu_limit_s`` of
+    CPU time the kernel ends it.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
     did by itself (``harness.reading.stillness``); None for the first of a window.
     """
@@ -325,11 +326,10 @@ class WorkerResult:
     """What the worker itself said last: ``finished`` or ``raised``, with the exception if there was one.
 
     ``begun_by_python`` says that another Python process of the program began it, or that it was dealt with before the
-    end was asked for with an error status: it may have been expected;
-    ``program`` stands for what it ran, 0 where that is not known. ``frames`` are those in which the exception was
-    raised, innermost first, empty where only the text of its ``traceback`` is known; ``quoted`` is the traceback of a
-    pool's worker, from which it came. ``followed`` says that another program came behind it, and ``asked`` how whoever
-    began it had asked whether it fails, where that shows.
+    end was asked for with an error status: it may have been expected. ``program`` stands for what it ran, 0 where that
+    is not known. ``frames`` are those in which the exception was raised, innermost first, empty where only the text of
+    its ``traceback`` is known; ``quoted`` is the traceback of a pool's worker, from which it came. ``followed`` says
+    that another program came behind it, and ``asked`` how whoever began it had asked whether it fails, if it had.
     """
 
     id: EvidenceId

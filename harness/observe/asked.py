@@ -11,6 +11,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from harness.observe.proc import script_of
+from harness.observe.procfs import Files
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -42,7 +45,9 @@ def how_asked(begun: Mapping[str, Any]) -> str:
     if not begun.get("followed"):
         return ""
     shell, words = begun.get("shell") or (), begun.get("words") or ()
-    word = asks_for(_script(begun.get("folder") or "/", shell), words) if shell and words else ""
+    folder = Path(begun.get("folder") or "/")
+    script = script_of(shell, lambda file: Files("/").script(str(folder / file)))
+    word = asks_for(script, words) if words else ""
     if word:
         return f"its shell asks for its status (`{word}`)"
     return THROWN_AWAY if begun.get("unheard") else ""
@@ -68,19 +73,6 @@ def asks_for(script: str, words: Sequence[str]) -> str:
 def _holds(command: Sequence[str], words: Sequence[str]) -> bool:
     """Whether ``words`` stand in ``command`` one behind the other."""
     return any(tuple(command[at : at + len(words)]) == tuple(words) for at in range(len(command)))
-
-
-def _script(folder: str, shell: Sequence[str]) -> str:
-    """What a shell runs, by its command line; empty where that cannot be read."""
-    for at, word in enumerate(shell[1:], 1):
-        if word.startswith("-") and word.endswith("c"):
-            return next(iter(shell[at + 1 :]), "")
-        if not word.startswith("-"):
-            try:
-                return (Path(folder) / word).read_text(errors="replace")
-            except OSError:
-                return ""
-    return ""
 
 
 def _commands(script: str) -> list[_Command]:

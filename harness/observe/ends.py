@@ -41,8 +41,10 @@ _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 """What the kernel calls System V's shared memory of a key, by which any program gets it."""
 
 _P_PID = 1
-_MOST_PIDS = 1 << 22
 """What ``waitid`` calls the wait for one child by its PID."""
+
+_MOST_PIDS = 1 << 22
+"""The largest PID that Linux gives; what is larger in a call is a group, or any child."""
 
 _TIMER = "anon_inode:[timerfd]"
 

@@ -14,10 +14,10 @@ from harness.observe.ends import TRANSFERS, End
 from harness.observe.job import is_interpreter, read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
-from harness.reading.waits import ALARM, CPU_LIMIT, OF_PROGRAMS, OF_TIMERS, OURS, TIMER, sleeps
+from harness.reading.waits import ALARM, CPU_LIMIT, OF_PROGRAMS, OF_TIMERS, OURS, SHELLS, TIMER, sleeps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness.observe.ends import Ends
     from harness.observe.job import Member
@@ -44,7 +44,6 @@ _AT_ANY_END = frozenset(
 _EXIT_CODE = 49
 """Where the exit code of a process that has ended stands, counted from its state."""
 
-_SHELLS = frozenset({"bash", "dash", "sh", "ksh", "zsh"})
 _INTERPRETERS = re.compile(r"pypy|perl|ruby|php|node|lua|java|busybox")
 """Programs that can all set an alarm, or end others: what they run does, or does not."""
 
@@ -71,6 +70,24 @@ def _linked_to(path: str, _: tuple[int, int, int]) -> tuple[bool, bool]:
                 sends_signals |= bool(kill)
             last = piece[-20:]
     return sets_alarms, sends_signals
+
+
+def script_of(words: Sequence[str], read: Callable[[str], str]) -> str:
+    """What a shell or perl runs, by the words of its command line: a text (``-c``, ``-e``), or what ``read`` gives.
+
+    ``-e`` of a shell is no text, as in ``bash -e run.sh``, and some options of one have a word of their own.
+    """
+    is_shell = bool(words) and words[0].rpartition("/")[2].lstrip("-") in SHELLS
+    rest = iter(words[1:])
+    for word in rest:
+        if not word.startswith(("-", "+")):
+            return read(word)
+        letters = "" if word.startswith("--") else word[1:]
+        if "c" in letters or ("e" in letters and not is_shell):
+            return next(rest, "")
+        if is_shell and letters[-1:] in ("o", "O"):
+            next(rest, "")
+    return ""
 
 
 def listed_as(number: int) -> str:
@@ -141,7 +158,7 @@ class Proc(Files):
         handle what they like. A shell that reads may have set itself an alarm for that.
         """
         program = self.link(f"{pid}/exe").rpartition("/")[2]
-        if program not in _SHELLS:
+        if program not in SHELLS:
             return not is_interpreter(pid, self)
         if not _WAITS_FOR_A_CHILD.issuperset(self.calls(pid) or ("unseen",)):
             return False
@@ -151,17 +168,15 @@ class Proc(Files):
     def speaks_of_alarms(self, pid: int) -> bool:
         """Whether it is a shell whose script has a word for an alarm: ``perl -e 'alarm shift; exec @ARGV' 30 make``."""
         program = self.link(f"{pid}/exe").rpartition("/")[2]
-        return program in _SHELLS and _ALARM.search(self._script(pid)) is not None
+        return program in SHELLS and _ALARM.search(self._script(pid)) is not None
 
     def _script(self, pid: int) -> str:
         """What a shell or perl runs, by its command line; empty where that cannot be read."""
-        words = self.parts(f"{pid}/cmdline")[1:]
-        for place, word in enumerate(words):
-            if word.startswith("-") and word.endswith(("c", "e")):
-                return next(iter(words[place + 1 :]), "")
-            if not word.startswith("-"):
-                return self.script(f"{pid}/root{word}" if word.startswith("/") else f"{pid}/cwd/{word}")
-        return ""
+
+        def read(file: str) -> str:
+            return self.script(f"{pid}/root{file}" if file.startswith("/") else f"{pid}/cwd/{file}")
+
+        return script_of(self.parts(f"{pid}/cmdline"), read)
 
     def _timers(self, pid: int, *, sets_alarms: bool) -> tuple[str, ...]:
         """``TIMER`` where the process has made a POSIX timer that sends a signal, ``CPU_LIMIT`` where it has one.
@@ -187,9 +202,9 @@ class Proc(Files):
         program = self.link(f"{pid}/exe").rpartition("/")[2]
         if is_interpreter(pid, self):
             return False, False
-        if program in _SHELLS or _INTERPRETERS.match(program):
+        if program in SHELLS or _INTERPRETERS.match(program):
             script = self._script(pid)
-            return program not in _SHELLS and bool(_ALARM.search(script)), bool(_KILL.search(script))
+            return program not in SHELLS and bool(_ALARM.search(script)), bool(_KILL.search(script))
         try:
             path = f"{self.root}/{pid}/exe"
             stat = os.stat(path)  # noqa: PTH116 - a link into another root

@@ -193,10 +193,6 @@ class Standing:
         """Its threads that were seen to run Python."""
         return frozenset(thread.tid for thread in self.stacks if python_frames(thread))
 
-    def is_ticker(self, thread: ThreadState) -> bool:
-        """Whether a thread only keeps connections and drivers alive: by its name, and runs no code of the program's."""
-        return is_ticker(thread) and not any(s.tid == thread.tid and own_frame(s) is not None for s in self.stacks)
-
     @property
     def has_another_thread(self) -> bool:
         """Whether a thread beside the one that decides runs, or may be woken from outside.
@@ -212,7 +208,7 @@ class Standing:
                 continue
             if may_call_back(other):
                 return True
-            if other.tid in self.motion.background or self.is_ticker(other):
+            if other.tid in self.motion.background or is_ticker(other):
                 continue
             wait = wait_of(other)
             if wait is None or wait.outside:
@@ -677,7 +673,7 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
     nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
     at_the_gpu = one.threads_at_the_gpu
     for other in moved.looks[-1].threads:
-        if other.tid == state.tid or other.tid in nobody or one.is_ticker(other):
+        if other.tid == state.tid or other.tid in nobody or is_ticker(other):
             continue
         if other.tid in at_the_gpu:
             yield Chance(how=f"thread {other.tid} waits for the GPU", ender=Ender.DEVICE)
@@ -730,8 +726,10 @@ def _may_be_awaited(one: Standing) -> bool:
     Not one for other ranks, for the end of a thread, or for a lock that its own code takes: a handler that saves and
     ends the program before its time is up gives none back.
     """
-    if one.meeting is not None or one.thread is None or waits_for_a_thread(one.thread):
-        return one.thread is None
+    if one.thread is None:
+        return one.meeting is None
+    if one.meeting is not None or waits_for_a_thread(one.thread):
+        return False
     innermost = next(iter(python_frames(one.thread)), None)
     takes_a_lock = one.wait is not None and one.wait.enders == frozenset({Ender.PROCESS})
     return not (takes_a_lock and innermost is not None and is_own(innermost))
@@ -745,7 +743,7 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
     asking = _threads_that_ask(one) if children else frozenset[int]()
     at_the_gpu = one.threads_at_the_gpu
     for other in one.motion.looks[-1].threads:
-        if other.tid in nobody or one.is_ticker(other) or other.state in "Tt":
+        if other.tid in nobody or is_ticker(other) or other.state in "Tt":
             continue
         if other.tid in asking:
             yield Chance(how="asks processes of its own again and again", who=children, any_thread=True)

@@ -312,6 +312,8 @@ ALARM = "alarm"
 """Stands among a process's signals where its own source sets an alarm, or its program may have, of which the kernel
 tells nobody else."""
 
+SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
+
 ONLY_SLEEPS = frozenset({"sleep"})
 """Programs that do nothing when they wake: only who waits for their end may do something then."""
 

@@ -910,15 +910,20 @@ def watch_exit(speaker: Speaker) -> None:
     """Note what is being dealt with while the program asks to be ended with an error status, as hydra and mp.spawn do.
 
     It is written when the program comes to its end, and only as text: frames that were kept would keep what they have,
-    and so the end itself. A refused command line (2) says why by itself.
+    and so the end itself. A refused command line (2) says why by itself; and what a thread asks ends that one alone.
     """
+    import _thread
+
     original: Any = sys.exit
+    main = _thread.get_ident()
 
     def exit(status: object = None, /) -> "Any":
         error = sys.exc_info()[1]
-        is_failure = issubclass(kind_of(status), (int, str)) and status not in (0, OF_USAGE)
-        if error is not None and is_failure and issubclass(kind_of(error), Exception):
-            speaker.reason = asked(told_of, speaker, error, error.__traceback__, otherwise=None)
+        if _thread.get_ident() == main:
+            speaker.reason = None  # an earlier one was caught
+            is_failure = issubclass(kind_of(status), (int, str)) and status not in (0, OF_USAGE)
+            if error is not None and is_failure and issubclass(kind_of(error), Exception):
+                speaker.reason = asked(told_of, speaker, error, error.__traceback__, otherwise=None)
             if speaker.reason is not None:
                 speaker.reason["begun_by_python"] = True
         original(status)
@@ -1075,6 +1080,8 @@ def beginning() -> "dict[str, Any]":
         facts["unheard"] = False
     pid = os.getppid()
     for _ in range(3):
+        if pid <= 1:  # it has lost its parent: the machine's first process is nobody's
+            break
         words = command_line(pid)
         name = os.path.basename(words[0]) if words else ""
         try:

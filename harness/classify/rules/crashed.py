@@ -39,6 +39,7 @@ from harness.reading.printed import (
     raised_at,
     raised_in,
 )
+from harness.reading.waits import SHELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -195,8 +196,6 @@ def _last_words(case: Case) -> LogTail | None:
     )
 
 
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-
 _PYTHON = re.compile(r"(\S+=\S* +)*(\S*/)?(python[\d.]*|\{python\})( |$)")
 """How the command line of a program begins that is Python and nothing around it."""
 
@@ -204,7 +203,7 @@ _PYTHON = re.compile(r"(\S+=\S* +)*(\S*/)?(python[\d.]*|\{python\})( |$)")
 def _is_python_alone(case: Case) -> bool:
     """Whether no shell took part: the status is the program's own number."""
     is_python = _PYTHON.match(str(case.trial.config.get("command", ""))) is not None
-    return is_python and not any(look.command in _SHELLS for look in case.evidence.processes)
+    return is_python and not any(look.command in SHELLS for look in case.evidence.processes)
 
 
 def _of_a_shell(case: Case, code: int) -> str:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from harness.observe.oom import OomKills
-from harness.observe.proc import Proc
+from harness.observe.proc import Proc, script_of
 from harness.observe.syscalls import blocked_call
 from harness.reading.stillness import between, quiet_windows
 
@@ -204,7 +204,7 @@ def test_a_program_that_is_linked_to_what_sets_an_alarm_may_be_ended_by_one(root
 def test_a_program_that_may_send_a_signal_is_known_by_its_links_or_by_its_script(root, program, names, script, sends):
     (root / program).write_bytes(b"\x7fELF\0puts" + names + b"exit\0")
     (root / "7" / "exe").symlink_to(root / program)
-    put(root, "7", cmdline="\0".join([program, "-e", script, ""]))
+    put(root, "7", cmdline="\0".join([program, "-c" if program == "bash" else "-e", script, ""]))
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).sends_signals is sends
 
 
@@ -342,3 +342,21 @@ def test_oom_kills_are_counted_from_the_start(tmp_path, cgroup, file):
 
 def test_no_control_group_means_no_oom_kills(tmp_path):
     assert OomKills(7, root=tmp_path).since_start() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["bash", "run.sh", "-c"], "of run.sh"),
+        (["/bin/bash", "-e", "run.sh"], "of run.sh"),
+        (["bash", "-euo", "pipefail", "-c", "kill 7"], "kill 7"),
+        (["bash", "-o", "pipefail", "run.sh"], "of run.sh"),
+        (["-zsh", "-ec", "kill 7", "name"], "kill 7"),
+        (["bash", "--norc", "+x", "run.sh"], "of run.sh"),
+        (["perl", "-we", "alarm 7", "run.sh"], "alarm 7"),
+        (["bash"], ""),
+        ([], ""),
+    ],
+)
+def test_what_a_shell_runs_stands_in_its_command_line_or_in_a_file(words, script):
+    assert script_of(words, lambda file: f"of {file}") == script
