@@ -65,7 +65,7 @@ GROUPS = ("cpu", "gloo", "gpu", "nccl", "fault", "look-alike", *KINDS)
     "--no-limits",
     "blind",
     is_flag=True,
-    help="The default limits only: none is declared or learned first. What needs them is left out.",
+    help="The default limits only: none is declared or learned first. What is slow by its limit alone is left out.",
 )
 @click.option("--keep", metavar="DIR", help="Keep the evidence of every trial in a folder below DIR.")
 @click.option("--list", "as_list", is_flag=True, help="Say what each specimen imitates; run nothing.")
@@ -118,13 +118,12 @@ def _chosen(names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Specime
     for specimen in map(SPECIMENS.load, names or SPECIMENS.names()):
         if (only and not only & _groups(specimen)) or (specimen.needs in needed and not gpu and not names):
             continue
-        if options["blind"] and (specimen.expect is Kind.SLOW or specimen.by_prediction):
+        if options["blind"] and specimen.expect is Kind.SLOW:
             needing.append(specimen.name)
         else:
             specimens.append(specimen)
     if needing:
-        why = "without limits they pass, or nobody can tell"
-        click.echo(click.wrap_text(f"left out, because {why}: {', '.join(needing)}", 80), err=True)
+        click.echo(click.wrap_text(f"left out, because without limits they pass: {', '.join(needing)}", 80), err=True)
         if not specimens:
             raise click.UsageError("with --no-limits no specimen is left")
     if not specimens:

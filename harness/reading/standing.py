@@ -669,7 +669,6 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
     samples = one.samples
     only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread, state))
-    sees_threads = len(moved.threads) == 1 or any(len(sample.threads) > 1 for sample in samples)
     nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
     at_the_gpu = one.threads_at_the_gpu
     for other in moved.looks[-1].threads:
@@ -681,7 +680,7 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
         counts = other.tid not in moved.background
         wait = wait_of(other)
         waits_inside = wait is not None and not wait.outside and not set(wait.holders) - {one.pid}
-        if only_python and sees_threads and len(samples) >= SAMPLES and other.tid not in runs_python:
+        if only_python and len(samples) >= SAMPLES and other.tid not in runs_python:
             # A thread of a library that has never run Python gives back no lock of Python's, and writes to no pipe that
             # Python reads, unless something comes to it from outside that it hands on to a callback.
             if other.timed and may_call_back(other):

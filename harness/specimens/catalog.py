@@ -71,8 +71,7 @@ class Specimen:
 
     Surroundings: ``needs`` and ``world`` (ranks) are what it takes to run it; ``settings`` change the healthy trainer
     that it is planted in; ``startup_s``, ``stall_s`` and ``total_s`` are the limits it is meant to be watched with
-    (None: any), ``by_prediction`` that only what healthy runs have taught tells it from something long,
-    ``max_address_space_bytes`` the limit it runs into, ``leaves_processes`` whether others outlive it
+    (None: any), ``max_address_space_bytes`` the limit it runs into, ``leaves_processes`` whether others outlive it
     unless swept.
 
     ``name`` is that of its row in the table.
@@ -96,7 +95,6 @@ class Specimen:
     total_s: float | None = None
     stall_s: float | None = None
     startup_s: float | None = None
-    by_prediction: bool = False
     flaky: bool = False
     look_alike: bool = False
     or_else: tuple[Kind, ...] = ()

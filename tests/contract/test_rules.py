@@ -973,9 +973,9 @@ def test_a_holder_that_was_not_looked_at_may_be_at_work(reached, holder):
 
 
 def with_a_librarys_thread(frames: tuple[Frame, ...], **thread: Any) -> Case:
-    """The main thread waits in a lock beside a thread that runs no Python and woke ten times a second."""
+    """The main thread waits in a lock beside a thread without Python, which without a long limit woke ten times a second."""
     own = thread_waiting(name="io", tid=PID + 1000, wchan="ep_poll", call="epoll_wait", **thread)
-    wakes = 10 if own.timed else 0
+    wakes = 10 if own.timed and own.limit_s is None else 0
     seen = [
         replace(look, threads=(look.threads[0], replace(own, voluntary_switches=int(wakes * look.t_s))))
         for look in looks()
@@ -983,6 +983,14 @@ def with_a_librarys_thread(frames: tuple[Frame, ...], **thread: Any) -> Case:
     bare = ThreadStack(tid=own.tid, name="io", frames=(native("epoll_wait", LIBC),))
     taken = tuple(replace(sample, threads=(sample.threads[0], bare)) for sample in stacks([frames] * 3))
     return silent(processes=tuple(seen), stacks=taken)
+
+
+@pytest.mark.parametrize(("library", "hangs"), [("libpmix.so.2", True), ("librecord.so", False)])
+def test_a_librarys_threads_beside_the_only_one_that_runs_python(library, hangs):
+    """Open MPI's look after its own connections by the clock, in every program that imports mpi4py, and call nobody."""
+    seen = with_a_librarys_thread(IN_LOCK, timed=True, limit_s=3600.0, library=library)
+    taken = tuple(replace(sample, threads=sample.threads[:1]) for sample in seen.evidence.stacks)
+    assert is_hang(replace(seen, evidence=replace(seen.evidence, stacks=taken))) is hangs
 
 
 def test_a_librarys_thread_that_waits_for_another_machine_may_give_its_lock_back():
