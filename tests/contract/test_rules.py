@@ -973,7 +973,7 @@ def test_a_holder_that_was_not_looked_at_may_be_at_work(reached, holder):
 
 
 def with_a_librarys_thread(frames: tuple[Frame, ...], **thread: Any) -> Case:
-    """The main thread waits in a lock beside a thread without Python, which without a long limit woke ten times a second."""
+    """The main thread waits in a lock beside a thread without Python, which wakes by the clock."""
     own = thread_waiting(name="io", tid=PID + 1000, wchan="ep_poll", call="epoll_wait", **thread)
     wakes = 10 if own.timed and own.limit_s is None else 0
     seen = [
