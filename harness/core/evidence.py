@@ -152,11 +152,11 @@ class StackSample:
     ``ran`` says that its main thread, asked at this moment, ran Python: whatever it waits for, it goes on in between.
     ``variables`` are those of the program's own frames, kept only where the user asked for them.
     ``stopped_s`` is how long the process was stopped for it, and for what was tried in vain before it, seconds.
-    ``onlookers`` are threads that, by the source of their own code, do nothing next that another may wait for,
+    ``onlookers`` are threads that stay in a loop and, by their source, do nothing there that another may wait for,
     ``plain_onlookers`` those of them whose file uses nothing that another file of the program may define,
-    ``endless_onlookers`` those in a loop that does not end by itself, and ``launchers`` those in one that only the end
-    of a process ends; ``actors`` are threads that may do such a thing. Tasks of an event loop that wakes for nothing
-    else stand among onlookers by negative numbers. ``joins`` are pairs of threads of which the first waits, without a
+    ``endless_onlookers`` those in a loop that no exception ends, and ``launchers`` those in one that only the end of a
+    process ends; ``actors`` are threads that may do such a thing. Tasks of an event loop that wakes for nothing else
+    stand among onlookers by negative numbers. ``joins`` are pairs of threads of which the first waits, without a
     limit, for the second to end.
     """
 

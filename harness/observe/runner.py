@@ -264,7 +264,7 @@ class Runner:
             limit_s=pace.silence_limit(self.trial.budget, training=training).seconds,
             limited=StopReason.STALL if training else StopReason.STARTUP,
             total_s=self.trial.budget.total.seconds,
-            due_s=(pace.busy_patience_s(own_pace, last, self.trial, training=training), pace.ASKED_S, pace.ONLOOKERS_S),
+            due_s=(pace.busy_patience_s(own_pace, last, self.trial, training=training), pace.ASKED_S, pace.LOOKED_S),
             round_began_s=self.round_began_s,
             position=self.position,
             rested_s=self.clock.now() - self.acted_at_s,

@@ -211,9 +211,9 @@ class Sampler:
     def _only_onlookers_ran(self, before: ProcessState) -> bool:
         now = self._look_again(before)
         stacks = self._stacks_of(before.pid)
-        behind = background(self._looks_of(before.pid), stacks)
-        if before.pid not in self._ranks().values():
-            behind |= onlookers_of(stacks)  # a helper may look on as a whole; whoever trains may not
+        behind = background(self._looks_of(before.pid), stacks) | onlookers_of(stacks)
+        if before.pid in self._ranks().values():
+            behind -= {before.pid}  # a helper may look on as a whole; whoever trains may not
         return now is not None and _runs(now, but=behind) == _runs(before, but=behind)
 
     def _look_again(self, before: ProcessState) -> ProcessState | None:

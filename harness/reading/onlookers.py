@@ -3,10 +3,12 @@
 Beside nearly every training there is a thread that wakes every few seconds: it writes a metric, prints that it lives,
 asks for the memory. When training hangs it goes on, and from outside it looks like one that may yet give back a lock,
 or kill what is stuck after half a minute. What tells the two apart is what they do next, and that stands in their
-source: the calls in the loops around the line where a thread sleeps, and those behind it, in each of its frames.
+source: the calls in the loop around the line where a thread sleeps, and those of the functions called from there.
 
-A thread *looks on* if all of these are known to do nothing that another can wait for, *acts* if one is not, or its own
-source cannot be read; of one that runs code of a package nothing is said, unless a loop of its own asks that again and
+A thread *looks on* if it is in a loop without a way out, and all that it calls there is known to do nothing that
+another can wait for. It *acts* if one call is not, if its own source cannot be read, or if it ever gets out of its
+loop: who sleeps once does something then that it never did before, and the end of a function, or of a thread, lets go
+of whatever it had. Of one that runs code of a package nothing is said, unless a loop of its own asks that again and
 again. So a name that is not known is an act: to wait too long for a bystander costs minutes, to take a watchdog for one
 costs the truth. And where the same file defines what such a name may come to (``emit`` of a handler, a property,
 ``__format__``), that is read, too. What it may come to in another file of the program is not: an onlooker is *plain*
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to
-from harness.reading.origins import FUNCTION_NODES, last_name, within
+from harness.reading.origins import FUNCTION_NODES, within
 from harness.reading.own_source import Scope, file_of
 from harness.reading.raising import may_raise, raising_calls
 from harness.reading.turns import turn_of
@@ -58,7 +60,7 @@ _ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 
 _STARTS_PROCESSES = frozenset({"subprocess", "multiprocessing", "torch"})
 
-_HOLDS_NOTHING = frozenset({"suppress", "nullcontext", "no_grad"})
+_HOLDS_NOTHING = frozenset({("contextlib", "suppress"), ("contextlib", "nullcontext"), ("torch", "no_grad")})
 
 _LEAVES = (ast.Break, ast.Return, ast.Raise)
 _LOOPS = (ast.While, ast.For)
@@ -79,7 +81,9 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
         place = _place(frame, calls, source_of)
         if place is None or not place.goes_on_harmlessly(waits=depth == 0):
             return False
-    return True if is_all else None
+        if place.stays:
+            return True if is_all else None  # it does not come back to whoever called it
+    return False
 
 
 def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
@@ -164,17 +168,16 @@ def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
 def stand_between(source_of: Mapping[str, str]) -> bool:
     """Whether some file of the program may put code of its own behind what its other files call.
 
-    Then none of its onlookers is plain: ``log.info`` of one file comes to the handler that another one made.
+    Then none of its onlookers is plain: ``log.info`` of one file comes to the handler that another one made, and
+    ``self.on_tick()`` to that of a class which another one made of this.
     """
-    for text in source_of.values():
-        file = file_of(text)
-        if file is not None and file.steps_between:
-            return True
-    return False
+    files = [file for file in map(file_of, source_of.values()) if file is not None]
+    overrides = frozenset[str]().union(*(file.overrides for file in files))
+    return any(file.steps_between or file.hooks & overrides for file in files)
 
 
 def _is_endless(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
-    """Whether it is in a loop that does not end by itself."""
+    """Whether it is in a loop that nothing ends, not even what something in it raises."""
     for frame, calls in _own_frames(onlooker)[0]:
         place = _place(frame, calls, source_of)
         if place is not None and place.is_endless:
@@ -233,7 +236,7 @@ class _Place:
             return rest and self._is_harmless_behind(self.line)
         head = self.loop.test if isinstance(self.loop, ast.While) else self.loop.iter
         turns = self.scope.are_harmless((*self.loop.body, head), but=self._is_in if waits else None)
-        if not turns or _only_others_end(self.loop):
+        if not turns or self.stays:
             return turns
         behind = self._is_harmless_behind(self.loop.end_lineno or self.line)
         return behind and self.scope.are_harmless(self.loop.orelse)
@@ -250,10 +253,14 @@ class _Place:
         return next((node for node in self.inside if isinstance(node, _LOOPS)), None)
 
     @property
+    def stays(self) -> bool:
+        """Whether it is in a loop without a way out, but by what something in it raises."""
+        return self.loop is not None and _only_others_end(self.loop)
+
+    @property
     def is_endless(self) -> bool:
-        """Whether it is in a loop without a way out, not even by what something in it raises."""
-        loop = self.loop
-        return loop is not None and _only_others_end(loop) and not may_raise(loop, self.scope.file)
+        """Whether nothing in that loop raises, either."""
+        return self.loop is not None and self.stays and not may_raise(self.loop, self.scope.file)
 
     def awaits_processes(self, *, waits: bool) -> bool:
         """Whether a loop around it does nothing that lets anybody on, and has no way out, until a process ends.
@@ -296,7 +303,7 @@ class _Place:
             call = item.context_expr
             if not isinstance(call, ast.Call):
                 return True
-            if last_name(call.func) not in _HOLDS_NOTHING and not self.scope.opens_a_file(call):
+            if self.scope.whole_name(call.func) not in _HOLDS_NOTHING and not self.scope.opens_a_file(call):
                 return True
         return False
 

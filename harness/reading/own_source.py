@@ -76,6 +76,19 @@ _WRITES_TO = {
 _FILE_WORDS = words("file stream fp fsrc fdst")
 """The same by the name of the argument, of any function."""
 
+_CALLS_THE_FIRST = {
+    **dict.fromkeys(("map", "filter", "reduce", "starmap", "takewhile", "dropwhile", "filterfalse", "partial"), 1),
+    **dict.fromkeys(("accumulate", "groupby", "methodcaller"), 2),
+}
+"""Functions that call one of so many of what they are handed first."""
+
+_OF_PROPERTIES = frozenset({"setter", "getter", "deleter"})
+_DECORATORS = _OF_PROPERTIES | words(
+    "abstractmethod asynccontextmanager cache cached_property classmethod contextmanager final inference_mode",
+    "lru_cache no_grad overload override property staticmethod wraps",
+)
+"""Decorators that call what they are put on, and nothing else of the program's."""
+
 _PATHS = words("Path PurePath abspath expanduser fspath join realpath str with_name with_suffix")
 """Functions that make a path of texts."""
 
@@ -140,6 +153,7 @@ class SourceFile:
         self.imported: dict[str, tuple[str, ...]] = {}
         self.mentions: set[str] = set()
         self.properties: set[str] = set()
+        self.replaced: set[str] = set()
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -152,10 +166,45 @@ class SourceFile:
                     whole = ["."] * node.level + (node.module.split(".") if node.module else [])
                     self.imported.update((one.asname or one.name, (*whole, one.name)) for one in names)
                     self.mentions.update(one.name for one in names)
-                case ast.Attribute(attr=name):
+                case ast.Attribute(attr=name, ctx=ctx):
                     self.mentions.add(name)
+                    if isinstance(ctx, ast.Store):
+                        self.replaced.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                    self.replaced.add(name)
                 case _:
                     pass
+
+    @cached_property
+    def hooks(self) -> frozenset[str]:
+        """Its functions that it calls as methods of an object of its own: a class elsewhere may take their place."""
+        called: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and names_of(node.func)[:1] == ("self",):
+                called.add(last_name(node.func))
+        return frozenset(called & self.functions.keys())
+
+    @cached_property
+    def overrides(self) -> frozenset[str]:
+        """The functions of its classes whose base another file of the program defines."""
+        names: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef) and any(map(self._is_of_another_file, node.bases)):
+                names.update(one.name for one in node.body if isinstance(one, FUNCTION_NODES))
+        return frozenset(names)
+
+    def _is_of_another_file(self, base: ast.expr) -> bool:
+        names = names_of(base)
+        return bool(names) and self.imported.get(names[0], ("object",))[0] not in PACKAGES | {"object"}
+
+    def is_as_defined(self, function: ast.AST) -> bool:
+        """Whether what its name stands for is the function itself: not what a decorator made of it."""
+        for decorator in getattr(function, "decorator_list", ()):
+            names = names_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            is_own = bool(names) and names[0] in self.functions and names[-1] not in _OF_PROPERTIES
+            if is_own or not names or names[-1] not in _DECORATORS:
+                return False
+        return True
 
     @cached_property
     def origins(self) -> Origins:
@@ -405,10 +454,10 @@ class Scope:
 
     def _calls(self, call: ast.Call) -> str:
         """The function's own name, whatever it was imported as."""
-        whole = self._whole_name(call.func)
+        whole = self.whole_name(call.func)
         return whole[-1] if whole else last_name(call.func)
 
-    def _whole_name(self, function: ast.expr) -> tuple[str, ...]:
+    def whole_name(self, function: ast.expr) -> tuple[str, ...]:
         """``("asyncio", "sleep")``, whatever was imported under which name; empty where it begins with no name."""
         names = names_of(function)
         return (*self.file.imported.get(names[0], names[:1]), *names[1:]) if names else ()
@@ -427,7 +476,7 @@ class Scope:
             case ast.Call():
                 return self._is_known(node) and self._hands_over_no_act(node)
             case ast.Await(value=ast.Call(func=function)):
-                return self._whole_name(function) == ("asyncio", "sleep")
+                return self.whole_name(function) == ("asyncio", "sleep")
             case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
                 return True
             case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):
@@ -451,7 +500,7 @@ class Scope:
         """Whether a call is known to let nobody on."""
         names = names_of(call.func)
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(last_name(call.func))):
-            return self.follows(functions)
+            return names[-1] not in self.file.replaced and self.follows(functions)
         if names and names[0] in self.file.imported:
             return self._is_imported(names) or (names[-1] in METHODS and self._is_common(call.func))
         if len(names) == 1:
@@ -461,7 +510,7 @@ class Scope:
 
     def _hands_over_no_act(self, call: ast.Call) -> bool:
         """Whether the functions are harmless that a call is given to call in its turn: ``map(age, jobs)``."""
-        calls = call.args[:1] if names_of(call.func) in (("map",), ("filter",)) else []
+        calls = call.args[: _CALLS_THE_FIRST.get(self._calls(call), 0)]
         given = [*call.args]
         for keyword in call.keywords:
             (calls if keyword.arg == "key" else given).append(keyword.value)
@@ -500,7 +549,7 @@ class Scope:
 
     def _is_a_file(self, node: ast.expr, deep: int = 0) -> bool:
         """Whether to write to it, and to close it, lets nobody on: a standard stream, or a file opened by a name."""
-        if (isinstance(node, ast.Constant) and node.value is None) or self._whole_name(node) in _STREAMS:
+        if (isinstance(node, ast.Constant) and node.value is None) or self.whole_name(node) in _STREAMS:
             return True
         if not isinstance(node, ast.Call):
             return self._each_source(node, deep, Scope._is_a_file)
@@ -556,6 +605,8 @@ class Scope:
         if self.deep >= DEEP:
             return False
         for function in functions:
+            if not self.file.is_as_defined(function):
+                return False
             scope = Scope(self.file, function, self.deep + 1)
             if not scope.are_harmless(scope.body):
                 return False

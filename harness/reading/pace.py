@@ -52,10 +52,10 @@ WATCHED = 4.0
 TEN_TIMES = 10.0
 """What is undecided is given so many times the limit that ended it: what is only slow goes on then, a hang does not."""
 
-ONLOOKERS_S = 45.0
-"""Silence before a hang is told beside threads that by their source merely look on: what their calls come to, a filter
-of a logger for instance, may be defined in another file of the program, and by then they have woken many times and let
-nobody on."""
+LOOKED_S = 120.0
+"""Silence before a hang is told, whatever the limit is, where whoever started what is stuck looks at it again and
+again, beside threads that by their source look on but whose calls may come to another file of the program, and where
+somebody outside may know a service of the program's."""
 
 ASKED_S = 15.0
 """Patience with a process that asks others again and again, or sleeps with the interpreter's lock: it may have a time

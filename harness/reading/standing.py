@@ -42,11 +42,14 @@ from harness.reading.stillness import (
     Motion,
     actors_of,
     dump_times,
+    ever_woken,
     is_ticker,
     launchers_of,
     motion,
     onlookers_of,
+    plain_onlookers_of,
     stopped_s,
+    unwoken,
 )
 from harness.reading.waits import (
     ALARM,
@@ -63,7 +66,6 @@ from harness.reading.waits import (
     gil_holder,
     in_python_lock,
     may_call_back,
-    only_sleeps,
     sleeps,
     wait_of,
     waits_for_a_thread,
@@ -89,6 +91,9 @@ REAL_TIME = frozenset({"SIGRTMIN", *(f"SIGRTMIN+{number}" for number in range(1,
 
 MESSAGES = REAL_TIME | {"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGIO"}
 """Signals by which programs tell each other something: a handler of one may change what a loop asks, or end a wait."""
+
+USERS = frozenset({"SIGUSR1", "SIGUSR2"})
+"""Those of them that only people and other programs send, the kernel never."""
 
 ENDS = "SIGTERM"
 """The signal that asks a program to end: an event loop that handles it may wait for nothing else."""
@@ -230,7 +235,7 @@ class Standing:
     @property
     def unwoken(self) -> frozenset[int]:
         """Its threads that sleep on a timer from which no undisturbed window saw them wake: not those that tick."""
-        return _unwoken(self.looks)
+        return unwoken(self.looks)
 
     @property
     def rest(self) -> ThreadState | None:
@@ -268,7 +273,9 @@ class Standing:
         Only while nothing can have changed that since: samples grow old, and what a thread or a child handed to the
         loop before it ended, no look at the loop shows.
         """
-        if not self.samples or not all(any(tid < 0 for tid in sample.onlookers) for sample in self.samples):
+        if not self.ticks or not self.samples:
+            return False
+        if not all(any(tid < 0 for tid in sample.onlookers) for sample in self.samples):
             return False
         last, oldest_s = self.looks[-1], min(sample.t_s for sample in self.samples)
         if last.t_s - max(sample.t_s for sample in self.samples) > FRESH_S:
@@ -305,7 +312,7 @@ class Standing:
 
     @property
     def gives_up(self) -> bool:
-        """Whether by its source it looks on in no loop, or in one that ends by itself: then it goes on behind that."""
+        """Whether by its source it looks on in a loop that an exception may end: then it goes on behind that."""
         if not self.looks_on:
             return False
         endless = [sample.endless_onlookers for sample in self.samples]
@@ -346,7 +353,7 @@ class Standing:
         if self.motion is None or self.state is None or self.wait is None or self.state.timed is not False:
             return False
         native = native_samples(self.samples)
-        if Ender.PROCESS not in self.wait.enders or not native or self.state.tid in _ever_woken(self.looks):
+        if Ender.PROCESS not in self.wait.enders or not native or self.state.tid in ever_woken(self.looks):
             return False
         waiting = frozenset[int].intersection(*map(_at_the_gpu, native))
         busy: set[int] = set()
@@ -366,9 +373,14 @@ class Standing:
 
         One asleep for all of the silence, or one that wakes again and again and by its source does more than look on.
         """
-        may = self.unwoken | (self.wakers & actors_of(self.samples))
-        may -= onlookers_of(self.samples) | {self.decides}
+        may = self.unwoken | (self.wakers & (actors_of(self.samples) | onlookers_of(self.samples)))
+        may -= self.bystanders | {self.decides}
         return any(thread.tid in may and any(map(is_own, python_frames(thread))) for thread in self.stacks)
+
+    @property
+    def bystanders(self) -> frozenset[int]:
+        """Its threads that plainly look on, and were seen to wake since: what they do next they have done before."""
+        return plain_onlookers_of(self.samples) - self.unwoken
 
     @property
     def has_a_timer_thread(self) -> bool:
@@ -377,7 +389,7 @@ class Standing:
         Not one of a package whose threads call nothing of the program's: ``torchrun`` tells every five seconds that it
         lives.
         """
-        quiet = {self.decides, *self.background, *_sleep_for_nobody(self.samples), *self._of_quiet_packages}
+        quiet = {self.decides, *self.background, *self._of_quiet_packages}
         return bool((self.unwoken & self.runs_python) - quiet)
 
     @property
@@ -434,49 +446,6 @@ def _at_the_gpu(sample: StackSample) -> frozenset[int]:
         if meeting is not None and meeting.kind == "gpu":
             waiting.add(thread.tid)
     return frozenset(waiting)
-
-
-def _ever_woken(looks: Sequence[ProcessState]) -> set[int]:
-    """The threads that an undisturbed window saw wake."""
-    by_id = {look.id: look for look in looks}
-    woke: set[int] = set()
-    for look in looks:
-        if look.undisturbed_since in by_id:
-            woke |= _woken(by_id[look.undisturbed_since], look)
-    return woke
-
-
-def _unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
-    woke = _ever_woken(looks)
-    unwoken: set[int] = set()
-    for thread in looks[-1].threads:
-        if thread.timed and thread.tid not in woke and not _outlasts_its_limit(looks, thread):
-            unwoken.add(thread.tid)
-    return frozenset(unwoken)
-
-
-def _outlasts_its_limit(looks: Sequence[ProcessState], thread: ThreadState) -> bool:
-    """Whether a thread was seen in one wait for twice as long as that may last: it woke, and began the same anew."""
-    if thread.limit_s is None:
-        return False
-    since_s = looks[-1].t_s
-    for look in reversed(looks):
-        before = look.thread.get(thread.tid)
-        if before is None or before.wchan != thread.wchan or before.state not in ASLEEP:
-            break
-        since_s = look.t_s
-    return looks[-1].t_s - since_s > 2 * thread.limit_s
-
-
-def _woken(first: ProcessState, last: ProcessState) -> set[int]:
-    """The threads that slept at one look at a process and woke before the next: not those that only fell asleep."""
-    after = last.thread
-    woke: set[int] = set()
-    for thread in first.threads:
-        later = after.get(thread.tid, thread)
-        if thread.state in ASLEEP and later.voluntary_switches != thread.voluntary_switches:
-            woke.add(thread.tid)
-    return woke
 
 
 def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
@@ -596,9 +565,7 @@ def _asks(one: Standing) -> bool:
     """Whether it merely asks others again and again whether they are done, or have work."""
     if one.motion is None or not one.motion.polls or one.rest is None or not one.rest.timed:
         return False
-    if one.thread is None or one.acts:
-        return False
-    if one.gives_up:
+    if one.thread is None or one.acts or one.gives_up:
         return False
     tid = one.thread.tid
     loops = [loop for sample in one.samples for loop in sample.loops if loop.tid == tid]
@@ -669,10 +636,10 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
     samples = one.samples
     only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread, state))
-    nobody, unwoken, runs_python = _sleep_for_nobody(samples), _unwoken(moved.looks), one.runs_python
+    asleep, runs_python = unwoken(moved.looks), one.runs_python
     at_the_gpu = one.threads_at_the_gpu
     for other in moved.looks[-1].threads:
-        if other.tid == state.tid or other.tid in nobody or is_ticker(other):
+        if other.tid == state.tid or is_ticker(other):
             continue
         if other.tid in at_the_gpu:
             yield Chance(how=f"thread {other.tid} waits for the GPU", ender=Ender.DEVICE)
@@ -692,7 +659,7 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
             continue  # it looks after a package that has nothing to do with the lock
         for chance in _chances_of(other, pid=moved.pid, job_pids=job_pids):
             name = f" {other.name}" if other.name else ""
-            ticks = chance.ender is Ender.TIMER and other.tid not in unwoken
+            ticks = chance.ender is Ender.TIMER and other.tid not in asleep
             yield replace(
                 chance, how=f"thread{name} ({other.tid}) {chance.how}", ender=Ender.TICKING if ticks else chance.ender
             )
@@ -713,6 +680,8 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
     names = awaited.intersection(last.handles)
     if _may_be_awaited(one):
         names |= frozenset(last.own_handles) - ALARMS - {"SIGCHLD"}
+    else:
+        names -= USERS.difference(last.own_handles)  # faulthandler's, a scheduler's: no lock of the program's
     for name in sorted(names):
         yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
     if "SIGCHLD" in last.handles and children:
@@ -738,7 +707,7 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
     """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
     if one.motion is None or one.state is None:
         return
-    nobody = {one.state.tid, *_sleep_for_nobody(one.samples), *one.background}
+    nobody = {one.state.tid, *one.background}
     asking = _threads_that_ask(one) if children else frozenset[int]()
     at_the_gpu = one.threads_at_the_gpu
     for other in one.motion.looks[-1].threads:
@@ -764,19 +733,6 @@ def _threads_that_ask(one: Standing) -> frozenset[int]:
         if python_frames(stack):
             (asking if asks_again(stack, woke=stack.tid not in unwoken) else others).add(stack.tid)
     return frozenset(asking - others) - actors_of(one.samples)
-
-
-def _sleep_for_nobody(samples: Sequence[StackSample]) -> frozenset[int]:
-    """The threads that give nothing back when they wake: each only sleeps, and nobody waits for the end of a thread."""
-    native = native_samples(samples)
-    if len(native) < SAMPLES:
-        return frozenset()
-    asleep: list[frozenset[int]] = []
-    for sample in native:
-        if any(map(waits_for_a_thread, sample.threads)):
-            return frozenset()
-        asleep.append(frozenset(thread.tid for thread in filter(only_sleeps, sample.threads)))
-    return frozenset[int].intersection(*asleep)
 
 
 def _chances_of(state: ThreadState, *, pid: int, job_pids: frozenset[int]) -> Iterable[Chance]:

@@ -42,6 +42,9 @@ STILL_SWITCHES = 2
 STILL_FAULTS = 2
 """A window with no more page faults than this counts as still."""
 
+_BY_THE_CLOCK = frozenset({"", "futex", "nanosleep", "clock_nanosleep"})
+"""System calls in which a thread waits for the time, or for a lock of its own process."""
+
 POLL_SHARE = 0.1
 """CPU seconds per second of a process that only asks again and again whether something has come; a rank that waits in a
 rendezvous for another measured 0.02."""
@@ -424,8 +427,9 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
     because they are NCCL's and listen for the job's other ranks; or because all the Python that they run is the
     standard library's and that of a package in which the main thread does not wait: a progress bar's monitor has
     nothing to do with the lock that training waits for, though a trainer of that package called it; or because by
-    their source they merely look on, and for ever where somebody waits for the end of a thread. Without a sample of a
-    source that sees every thread, only names count.
+    their source they merely look on, and were seen to wake: then what they do next they have done before. They do so
+    for ever where somebody waits for the end of a thread. Without a sample of a source that sees every thread, only
+    names count.
     """
     pid = looks[-1].pid if looks else 0
     tids: set[int] = set()
@@ -446,6 +450,7 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
             if python_frames(thread):
                 stacks.setdefault(thread.tid, []).append(thread)
     onlookers = _in_all(samples, [sample.endless_onlookers if joined else sample.onlookers for sample in samples])
+    asleep = unwoken(looks)
     mains: set[str] = set()
     for stack in stacks.get(pid, ()):
         mains.update(map(package, takewhile(lambda frame: not is_own(frame), python_frames(stack))))
@@ -454,11 +459,55 @@ def background(looks: Sequence[ProcessState], samples: Sequence[StackSample]) ->
         if own is None:
             is_behind = _only_polls(history) or all(listens_for_peers(thread) for _, thread in history)
         else:
-            looks_on = tid in onlookers and _idle(history)
+            looks_on = tid in onlookers and tid not in asleep and _idle(history)
             is_behind = looks_on or all(map(is_service, own)) or _housekeeping(own, mains, history)
         if is_behind:
             tids.add(tid)
     return frozenset(tids)
+
+
+def ever_woken(looks: Sequence[ProcessState]) -> set[int]:
+    """The threads that an undisturbed window saw wake."""
+    by_id = {look.id: look for look in looks}
+    woke: set[int] = set()
+    for look in looks:
+        if look.undisturbed_since in by_id:
+            woke |= _woken(by_id[look.undisturbed_since], look)
+    return woke
+
+
+def unwoken(looks: Sequence[ProcessState]) -> frozenset[int]:
+    """The threads that sleep on a timer from which no undisturbed window saw them wake: not those that tick."""
+    woke = ever_woken(looks)
+    asleep: set[int] = set()
+    for thread in looks[-1].threads:
+        if thread.timed and thread.tid not in woke and not _outlasts_its_limit(looks, thread):
+            asleep.add(thread.tid)
+    return frozenset(asleep)
+
+
+def _outlasts_its_limit(looks: Sequence[ProcessState], thread: ThreadState) -> bool:
+    """Whether a thread was seen in one wait for twice as long as that may last: it woke, and began the same anew."""
+    if thread.limit_s is None:
+        return False
+    since_s = looks[-1].t_s
+    for look in reversed(looks):
+        before = look.thread.get(thread.tid)
+        if before is None or before.wchan != thread.wchan or before.state not in ASLEEP:
+            break
+        since_s = look.t_s
+    return looks[-1].t_s - since_s > 2 * thread.limit_s
+
+
+def _woken(first: ProcessState, last: ProcessState) -> set[int]:
+    """The threads that slept at one look at a process and woke before the next: not those that only fell asleep."""
+    after = last.thread
+    woke: set[int] = set()
+    for thread in first.threads:
+        later = after.get(thread.tid, thread)
+        if thread.state in ASLEEP and later.voluntary_switches != thread.voluntary_switches:
+            woke.add(thread.tid)
+    return woke
 
 
 def onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
@@ -497,17 +546,23 @@ def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread with Python frames only looks after a package that the main thread does not wait in.
 
-    Of one that is not quiet only if it wakes again and again, as ``rich`` does to draw: it may be what the program
-    waits for, as a pool's thread that calls ``requests.get``, or one that calls what it was given when a file changes.
+    Of one that is not quiet only if it wakes again and again by the clock, as ``rich`` does to draw: it may be what the
+    program waits for, as a pool's thread that calls ``requests.get``, or one that asks a connection ten times a second
+    whether a message has come, and then calls what it was given.
     """
     packages: set[str] = set()
     for stack in stacks:
         packages.update(package(frame) for frame in python_frames(stack) if not is_stdlib(frame))
     if not packages or "" in packages or packages & mains:
         return False
-    if not packages <= QUIET_PACKAGES and not _wakes_often(history):
+    if not packages <= QUIET_PACKAGES and not (_wakes_often(history) and _sleeps_by_the_clock(history)):
         return False
-    return all(state.state in ASLEEP for _, state in history) and _idle(history)
+    return _idle(history)
+
+
+def _sleeps_by_the_clock(history: Sequence[tuple[float, ThreadState]]) -> bool:
+    """Whether a thread was never seen in a call that something other than time or its own process ends."""
+    return all(state.call in _BY_THE_CLOCK for _, state in history)
 
 
 def _only_polls(history: Sequence[tuple[float, ThreadState]]) -> bool:

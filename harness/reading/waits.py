@@ -372,8 +372,10 @@ def _row(wchan: str, call: str, *, looked_at: bool) -> Row:
 
 
 _CALLS_NOBODY = re.compile(
-    r"^lib(cuda|nccl|nvidia|nvrtc|nv[jJ]it|nv[tT]ools|nvshmem|nvperf|nvml|cu(blas|dnn|fft|rand|solver|sparse|pti)|torch"
-    r"|c10|gloo|gomp|iomp|omp|openblas|mkl|tbb|scipy_openblas|open-pal|open-rte|pmix)|^mca_|^(lib)?python[\d.t]*(so|$)"
+    r"^lib(cuda(rt|debugger)?|nccl(-net|-tuner)?|nvidia-[a-z]+|nvrtc(-builtins)?|nv[jJ]it[lL]ink|nv[tT]oolsExt|nvshmem_[a-z]+"
+    r"|nvperf_[a-z]+|nvml|cu(blas|blasLt|dnn|dnn_[a-z_]+|fft|fftw|rand|solver|solverMg|sparse|sparseLt|pti)"
+    r"|torch(_cpu|_cuda|_python|_global_deps)?|c10(_cuda)?|gloo(_cuda)?|gomp(-[0-9a-f]+)?|iomp5|omp5?|(scipy_)?openblas[\w-]*"
+    r"|mkl_[a-z0-9_]+|tbb(malloc)?|open-pal|open-rte|pmix)(-[0-9a-f]{8})?(\.|$)|^mca_|^(lib)?python[\d.t]*(so|$)"
 )
 """Libraries whose own threads keep devices and connections alive, or compute, and call no function of a program; and
 the interpreter, whose threads are seen to run Python when they do."""
@@ -432,13 +434,6 @@ def called_by_python(stack: ThreadStack, state: ThreadState) -> bool:
     """
     leaf = native_leaf(stack)
     return all(map(is_runtime, leaf)) if leaf else bool(_INTERPRETER.match(state.library))
-
-
-def only_sleeps(stack: ThreadStack) -> bool:
-    """Whether all that a thread was started for is ``time.sleep``: when it wakes it ends, and runs nothing in between."""
-    asleep = any(frame.function in SLEEP for frame in native_leaf(stack))
-    python = python_frames(stack)
-    return asleep and bool(python) and all(_is_of_threading(frame, THREAD_STARTS) for frame in python)
 
 
 def waits_for_a_thread(stack: ThreadStack) -> bool:

@@ -57,7 +57,7 @@ from harness.reading.frames import own_frame, python_frames, spell, telling_fram
 from harness.reading.gpus import Gpus, gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
 from harness.reading.meeting import meeting_of
-from harness.reading.pace import ASKED_S, ONLOOKERS_S
+from harness.reading.pace import ASKED_S, LOOKED_S
 from harness.reading.ranks import idles_for_good, late_ranks
 from harness.reading.standing import ENDS, LOADER_WORKER, MESSAGES, culprit
 from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
@@ -90,9 +90,6 @@ STOPPED = "stopped"
 
 LEAST_S = 2.0
 """No silence shorter than this is looked into: two undisturbed windows take longer."""
-
-LOOKED_S = 120.0
-"""So long may who started a process that is stuck look at it before that is called a hang, whatever the limit is."""
 
 LOADER_FILE = "/torch/utils/data/dataloader.py"
 
@@ -154,7 +151,7 @@ def _patience_beside(job: Job, never: Sequence[int]) -> float:
     Threads that by their source look on, or that a package wakes; somebody outside who may know a service of theirs.
     """
     if any(job.stand[pid].serves_itself for pid in job.waited_for(never)):
-        return ONLOOKERS_S
+        return LOOKED_S
     trains: set[int] = set()
     for pid in job.leaders:
         thread = job.stand[pid].thread
@@ -168,7 +165,7 @@ def _patience_beside(job: Job, never: Sequence[int]) -> float:
         plain |= plain_onlookers_of(one.samples)
     if not onlookers:
         return 0.0
-    return ASKED_S if onlookers <= plain else ONLOOKERS_S
+    return ASKED_S if onlookers <= plain else LOOKED_S
 
 
 def stuck_parts(case: Case) -> tuple[Verdict, ...]:
@@ -744,14 +741,15 @@ def _a_gpu_works(case: Case, job: Job) -> bool:
 
 
 def _keeps_the_lock(one: Standing) -> bool:
-    """Whether its deciding thread sleeps in C and keeps the interpreter's lock, which nothing healthy does."""
-    return (
-        one.state is not None
-        and not one.state.timed
-        and one.motion is not None
-        and one.motion.polls
-        and gil_holder(one.samples) == one.state.tid
-    )
+    """Whether its deciding thread sleeps in C and keeps the interpreter's lock, which nothing healthy does for long.
+
+    Unless a thread of an extension's own wakes by the clock: it may be at work for whoever sleeps.
+    """
+    if one.state is None or one.state.timed or one.motion is None or not one.motion.polls:
+        return False
+    if any(thread.timed and may_call_back(thread) for thread in one.looks[-1].threads):
+        return False
+    return gil_holder(one.samples) == one.state.tid
 
 
 def _unseen_children(job: Job, one: Standing) -> bool:

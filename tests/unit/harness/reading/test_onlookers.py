@@ -206,7 +206,7 @@ def test_the_wait_itself_is_the_call_that_the_next_frame_is_in():
         Frame(function="beside", file="/src/t.py", line=3),
     )
     for line, expected in (("done.wait()", True), ("done.wait() or lock.release()", False), ("pause()", False)):
-        body = f"import threading, os\ndef beside():\n    {line}\n"
+        body = f"import threading, os\ndef beside():\n    while True: {line}\n"
         assert looks_on(ThreadStack(tid=7, name="", frames=(*waits, *STARTED)), {"/src/t.py": body}) is expected, line
 
 
@@ -218,9 +218,58 @@ def test_the_wait_itself_is_the_call_that_the_next_frame_is_in():
     ],
 )  # fmt: skip
 def test_what_a_caller_does_with_the_result_is_still_to_come(line, expected):
-    body = f"import time, queue\nq = queue.Queue()\ndef load(s):\n    time.sleep(s)\n\ndef beside(self):\n    {line}\n"
+    head = "import time, queue\nq = queue.Queue()\ndef load(s):\n    time.sleep(s)\n\n"
+    body = f"{head}def beside(self):\n    while True: {line}\n"
     frames = (Frame(function="load", file="/src/t.py", line=4), Frame(function="beside", file="/src/t.py", line=7))
     assert looks_on(ThreadStack(tid=7, name="", frames=(*frames, *STARTED)), {"/src/t.py": body}) is expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "time.sleep(70)",
+        "time.sleep(70)\n    print(stats)",
+        "for n in range(9): time.sleep(8)",
+        "while time.time() < 9: time.sleep(1)",
+        "while True:\n        time.sleep(70)\n        break",
+        "while True:\n        time.sleep(70)\n        if stats: return",
+    ],
+)
+def test_who_comes_out_of_its_loop_lets_go_of_what_it_had(body):
+    """The end of a function closes a pipe, the end of a thread runs its finalizers, with no call that says so."""
+    assert looks_on(*threads(f"def beside():\n    {body}\n")) is False
+
+
+BY_ANOTHER_NAME = {
+    "a decorator": "def announced(step): return step\n@announced\ndef tidy(): pass\n",
+    "a decorator of another file": "from hooks import announced\n@announced\ndef tidy(): pass\n",
+    "a decorator that is called": "def at(n): return done.set\n@at(9)\ndef tidy(): pass\n",
+    "another function": "def tidy(): pass\ntidy = done.set\n",
+    "another method": "def tidy(): pass\njob.tidy = done.set\n",
+}
+
+
+@pytest.mark.parametrize("defined", BY_ANOTHER_NAME.values(), ids=BY_ANOTHER_NAME)
+def test_what_a_name_stands_for_may_be_more_than_the_function_of_that_name(defined):
+    loop = "def beside():\n    while True:\n        time.sleep(1)\n        tidy()\n"
+    assert looks_on(*threads(defined + loop)) is False
+    cached = "import functools\n@functools.cache\ndef tidy(): pass\n"
+    assert looks_on(*threads(cached + loop)) is True
+    handed = loop.replace("beside()", "beside(tidy)")
+    assert looks_on(*threads("def tidy(): pass\n" + handed)) is False
+
+
+@pytest.mark.parametrize("call", ["functools.reduce(step, [1, 2])", "list(itertools.starmap(done.set, [()]))"])
+def test_a_function_that_calls_what_it_is_handed_is_as_harmless_as_that(call):
+    body = f"import functools, itertools\ndef beside():\n    while True:\n        time.sleep(1)\n        {call}\n"
+    assert looks_on(*threads(body)) is False
+
+
+@pytest.mark.parametrize(("own", "expected"), [("", True), ("class suppress: pass\n", False)])
+def test_a_context_manager_is_what_was_imported_and_not_what_has_its_name(own, expected):
+    imports = "" if own else "from contextlib import suppress\n"
+    body = f"{imports}{own}def beside():\n    with suppress(OSError):\n        while True: time.sleep(1)\n"
+    assert looks_on(*threads(body)) is expected
 
 
 def test_what_came_before_does_not_count():
@@ -248,8 +297,9 @@ def main():
     line = next(n for n, text in enumerate(source_of["/src/train.py"].splitlines(), 1) if text == "        beside()")
     outer = Frame(function="main", file="/src/train.py", line=line)
     called = ThreadStack(tid=7, name="", frames=(thread.frames[0], outer, *STARTED))
-    assert looks_on(thread, source_of) is True
     assert looks_on(called, source_of) is False
+    harmless = {name: text.replace("os._exit(1)", "pass") for name, text in source_of.items()}
+    assert looks_on(called, harmless) is True
 
 
 @pytest.mark.parametrize(
@@ -364,8 +414,6 @@ def test_an_onlooker_is_not_plain_where_others_may_stand_behind_a_known_name(way
         ("while True:", "stats['loss']", True),
         ("while True:", "100 * n / 8", True),
         ("while not stop.wait(5):", "'alive'", True),
-        ("for _ in range(9):", "'alive'", False),
-        ("while time.time() < end:", "'alive'", False),
         ("while True:", "names[n]", False),
         ("while True:", "'%d' % n", True),
         ("while True:", "n / left", False),
@@ -493,7 +541,7 @@ def test_an_alarm_that_the_kernel_does_not_show_stands_in_the_source(line, sets)
     [("threading.py", True), ("sched.py", False), ("asyncio/base_events.py", False), ("socketserver.py", False)],
 )
 def test_what_sleeps_in_a_loop_of_the_library_that_calls_back_acts(file, expected):
-    thread, source_of = threads("def beside():\n    scheduler.run()\n", at="scheduler.run", by=())
+    thread, source_of = threads("def beside():\n    while True: scheduler.run()\n", at="scheduler.run", by=())
     inner = Frame(function="run", file=f"{LIB}{file}", line=9)
     thread = ThreadStack(tid=7, name="", frames=(inner, *thread.frames, *STARTED))
     assert looks_on(thread, source_of) is expected
@@ -722,7 +770,7 @@ def test_where_the_file_was_opened_tells_whether_somebody_waits_for_it(how, expe
     ],
 )  # fmt: skip
 def test_whoever_sleeps_with_a_file_may_end_a_pipe_or_give_back_a_lock_with_it(file, expected):
-    body = f"r, w = os.pipe()\ndef beside(path):\n    with {file} as f:\n        for n in range(60):\n            "
+    body = f"r, w = os.pipe()\ndef beside(path):\n    with {file} as f:\n        while True:\n            "
     assert looks_on(*threads(body + "time.sleep(1)\n")) is expected
     assert looks_on(*threads("import fcntl\n" + body + "time.sleep(1)\n")) is False
 
@@ -776,7 +824,6 @@ RAISES = {
     "try: os.stat('lock')\n        except ValueError: pass": True,
     "try: n = int(stats['n'])\n        except OSError: pass": True,
     "try: n = int(stats['n'])\n        except Exception: pass": False,
-    "try: os.stat('lock')\n        except: raise": True,
     "try: pass\n        except OSError: os.stat('lock')": True,
     "print(time.time(), len(stats), time.monotonic())": False,
 }

@@ -571,7 +571,8 @@ def test_what_an_event_loop_was_asked_counts_only_while_it_cannot_have_changed(l
     polls = {"wchan": "ep_poll", "call": "epoll_wait", "timed": True, "holders": (PARENT,), "outside": False}
     *before, last = looks(PARENT, polls, LOCK, LOCK)
     before = [replace(look, threads=look.threads[:threads], children=children) for look in before]
-    seen = [*before, replace(last, threads=last.threads[:2], t_s=last.t_s + late_s)]
+    woke = replace(last.threads[0], voluntary_switches=last.threads[0].voluntary_switches + 1)
+    seen = [*before, replace(last, threads=(woke, *last.threads[1:2]), t_s=last.t_s + late_s)]
     thread = ThreadStack(tid=PARENT, name="", frames=(Frame(function="main", file="/src/serve.py", line=9),))
     sample = StackSample(
         id="s", source="py-spy", native=False, t_s=1.5, rank=0, pid=PARENT, threads=(thread,), onlookers=(-1,)

@@ -126,7 +126,9 @@ def test_who_listens_for_nccls_other_ranks_is_background(library, behind):
 )
 def test_where_the_end_of_a_thread_is_waited_for_only_who_never_ends_looks_on(waits_in, endless, behind):
     naps = replace(THREAD, tid=8, wchan="hrtimer_nanosleep", call="clock_nanosleep", timed=True)
-    looks = [replace(LOOK, threads=(THREAD, naps)), replace(later(), threads=(THREAD, naps))]
+    woke = replace(naps, voluntary_switches=naps.voluntary_switches + 1)
+    first = replace(LOOK, threads=(THREAD, naps))
+    looks = [first, replace(later(), threads=(THREAD, woke), undisturbed_since=first.id)]
     main = ThreadStack(tid=7, name="MainThread", frames=(frame("join", f"/usr/lib/python3.11/{waits_in}"),))
     beside = ThreadStack(tid=8, name="beat", frames=(frame("beat", "/home/me/train.py"),))
     seen = StackSample(
@@ -134,6 +136,8 @@ def test_where_the_end_of_a_thread_is_waited_for_only_who_never_ends_looks_on(wa
         onlookers=(8,), endless_onlookers=endless,
     )  # fmt: skip
     assert background(looks, [seen]) == behind
+    asleep = [first, replace(looks[1], threads=(THREAD, naps))]
+    assert background(asleep, [seen]) == set()  # nobody has met it awake: what it does then it may not have done before
 
 
 def test_a_poll_of_which_one_look_does_not_tell_the_limit_is_still_background():

@@ -280,6 +280,20 @@ def test_a_sleep_that_a_dump_interrupted_goes_on_as_a_sleep_wherever_the_kernel_
         ("python_midi.so", True),
         ("libnvstream.so", True),
         ("libnvrtc.so.12", False),
+        ("libtorchplay.so", True),
+        ("libompipe.so", True),
+        *(
+            (name, False)
+            for name in ("libtorch_cuda.so", "libcuda.so.1", "libcudart-d0da41ae.so.12", "libcudnn_ops.so.9")
+        ),
+        *(
+            (name, False)
+            for name in ("libgomp-24e2ab19.so.1.0.0", "libscipy_openblas64_-32a4b2a6.so", "libmkl_rt.so.2")
+        ),
+        *(
+            (name, False)
+            for name in ("libopen-pal.so.40.30.3", "libpmix.so.2.13.1", "python3.12", "libpython3.12.so.1.0")
+        ),
         ("", False),
     ],
 )
