@@ -18,9 +18,9 @@ from harness.core.trial import CONTROLS
 from harness.plan.cells import CellPlanner
 from harness.spec.axes import parse_axis
 from harness.spec.fault import parse_fault
-from harness.spec.load import load
 from harness.spec.matrix import load_matrix
 from harness.spec.program import in_order
+from harness.spec.questions import load
 from harness.store.files import read_text
 from harness.targets.nsa import NsaTarget
 
@@ -68,7 +68,7 @@ def question_of(settings: Settings, options: Mapping[str, Any], command: Sequenc
 
 def _of_file(settings: Settings, options: Mapping[str, Any], command: Sequence[str]) -> CampaignSpec:
     from harness.cli.typed_matrix import existing, no_file_with
-    from harness.spec.searches import ordered, search_spec
+    from harness.spec.questions import ordered, search_spec
 
     path, _, search = str(options["file"]).partition("::")
     if not search and not command and not _has_version(Path(path)):
@@ -116,10 +116,9 @@ def _from_run(settings: Settings, options: Mapping[str, Any], command: Sequence[
     """The way from the good cell to a cell of an earlier run of a matrix, along one axis."""
     from harness.cli.typed_matrix import no_file_with
     from harness.spec.cells import parse_cell
-    from harness.spec.searches import ordered
+    from harness.spec.questions import ordered
     from harness.store.history import History
-    from harness.store.recall import recalled
-    from harness.store.run_store import find_run
+    from harness.store.run_store import find_run, recalled
 
     no_file_with({**options, "fault": options["fault"] or options["file"]}, command)
     if not options["cell"]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +14,16 @@ import click
 from harness.cli.foreign import INVOCATION
 from harness.cli.wiring import new_run
 from harness.clock import WallClock
+from harness.core.errors import NotResumableError, ResumeError
+from harness.core.spec import Allowance
+from harness.store.runs import find_run, find_to_resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
+    from harness.core.invocation import Invocation
     from harness.core.record import Run
     from harness.settings import Settings
     from harness.store.run_store import RunStore
@@ -52,7 +59,6 @@ def run_of(
 ) -> Run:
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
     from harness.cli.startable import prove_programs
-    from harness.cli.taken_up import allowance_of, run_to_take_up
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe, program_of
     from harness.store.run_store import RunStore, read_run
@@ -120,3 +126,80 @@ def jobs_for(spec: CampaignSpec, *, gpus: int) -> int:
     """
     gpus_each = [row.gpus for row in spec.matrix.resources if row.gpus]
     return max(gpus // min(gpus_each), 1) if gpus_each else 1
+
+
+MAX_TRIALS, BUDGET = "--max-trials", "--budget"
+ANY_TIME = frozenset(
+    {"--resume", "--runs", "--json", "--jobs", "--on", "--nodes", "--gres", "--nodes-per-trial", MAX_TRIALS, BUDGET}
+)
+"""Options that change nothing of what is asked."""
+
+
+GOES_ON = (("matrix", "run"), ("bisect",), ("minimise",), ("explore",), ("trial",))
+"""Commands that ask a question, whose runs any of them takes up."""
+
+
+def run_to_take_up(runs_dir: Path, name: str, typed: Invocation) -> Path:
+    """The run called ``name``; for ``latest`` the last one that did not come to its end and asks what ``typed`` does.
+
+    Raises:
+        StoreError: there is none.
+        SpecError: more than one may be meant.
+    """
+    if name != "latest":
+        return find_run(runs_dir, name)
+    asked = replace(typed, options=tuple(option for option in typed.options if option[0] not in ANY_TIME))
+    run_dir = find_to_resume(runs_dir, asked)
+    which = f"the last run of `{shlex.join(asked.argv)}` that did not come to its end"
+    click.echo(f"going on with {run_dir.name}, {which}", err=True)
+    return run_dir
+
+
+def allowance_of(run: Run, typed: Invocation, options: Mapping[str, Any]) -> Allowance | None:
+    """What ``run`` may spend in all by the command ``typed``; None where that is what it was.
+
+    Raises:
+        NotResumableError: it was only looked at, or is of one program as it is.
+        ResumeError: an option would change the question, or a limit is one that the run has already reached.
+    """
+    _refuse_others(run, typed)
+    effort = run.spec.matrix.effort
+    words = dict(typed.options)
+    chosen: list[tuple[str, str]] = []
+    max_trials, max_seconds = options["max_trials"], options["budget"]
+    if max_trials not in (None, effort.max_trials):
+        trials = len(run.own)
+        if max_trials <= trials:
+            raise ResumeError(f"{MAX_TRIALS} {max_trials} {_reached(f'{trials} trials', f'{MAX_TRIALS} {2 * trials}')}")
+        chosen.append((MAX_TRIALS, str(max_trials)))
+    if max_seconds not in (None, effort.max_seconds):
+        if max_seconds <= run.spent_s:
+            more = f"{BUDGET} {math.ceil(2 * run.spent_s)}s"
+            raise ResumeError(f"{BUDGET} {words[BUDGET]} {_reached(f'{run.spent_s:.0f} s', more)}")
+        chosen.append((BUDGET, str(words[BUDGET])))
+    if not chosen:
+        return None
+    return Allowance(max_trials=max_trials, max_seconds=max_seconds, options=tuple(chosen))
+
+
+def _reached(spent: str, more: str) -> str:
+    return f"counts all of the run, which has spent {spent}; give more, e.g. {more}"
+
+
+def _refuse_others(run: Run, typed: Invocation) -> None:
+    """ResumeError for whatever would ask another question than ``run`` does; to say the same again is fine."""
+    begun = run.invocation
+    if run.argv and not any(run.argv[1 : 1 + len(verb)] == verb for verb in GOES_ON):
+        raise NotResumableError(f"{run.id} was begun by `{shlex.join(run.argv)}`, which cannot be gone on with")
+    if any(name == "--dry-run" for name, _ in typed.options):
+        where = run.directory or run.id
+        raise ResumeError(f"--dry-run plans a new run; where this one stands is shown by: nsa-harness status {where}")
+    for name, value in typed.options:
+        if name not in ANY_TIME and (begun is None or (name, value) not in begun.options):
+            raise ResumeError(f"{name} cannot be changed with --resume, which goes on with what {run.id} asks")
+    for what, words, before in (
+        ("a file", typed.operands, begun.operands if begun else ()),
+        ("the command behind --", typed.command, begun.command if begun else ()),
+    ):
+        if words and words != before:
+            raise ResumeError(f"{what} cannot be changed with --resume, which goes on with what {run.id} asks")

@@ -117,7 +117,7 @@ def schema() -> None:
     Put this into the first line of a matrix file:
       # yaml-language-server: $schema=matrix.schema.json
     """
-    from harness.spec.schema import matrix_schema
+    from harness.spec.yaml_file import matrix_schema
 
     click.echo(matrix_schema(), nl=False)
 
@@ -129,7 +129,7 @@ def copy(folder: Path) -> None:
 
     A file that is there already stays as it is.
     """
-    from harness.spec.schema import shipped
+    from harness.spec.yaml_file import shipped
     from harness.store.files import outside_of_runs, write_atomic
 
     for source in (*shipped("*.yaml"), *shipped("matrix.schema.json")):
@@ -146,7 +146,7 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
     from harness.search.cells import forbidden_cells, planned_cells
     from harness.search.constraints import count_cells
     from harness.search.strategies import strategy_of
-    from harness.spec.searches import search_spec
+    from harness.spec.questions import search_spec
 
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)

@@ -11,7 +11,7 @@ import click
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.foreign import COMMAND, WithCommand
-from harness.cli.matrix_options import AXES, asking
+from harness.cli.options import AXES, asking
 from harness.core.matrix import MatrixStrategy
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def question_of(
     if options["tags"] and not set(options["tags"]) <= set(matrix.tags):
         return None
     if search:
-        from harness.spec.searches import search_spec
+        from harness.spec.questions import search_spec
 
         spec = search_spec(matrix, search, file=path)
         return replace(spec, reuse=reuses(matrix, choice=options["reuse"]), **how(matrix, options))

@@ -17,8 +17,8 @@ from harness.earlier import Earlier, earlier_trials
 from harness.plan.cells import CellPlanner
 from harness.replay import foreseen
 from harness.report.text import count, seconds
+from harness.search.afterwards import TRIES
 from harness.search.forecast import within
-from harness.search.own_command import TRIES
 from harness.search.strategies import strategy_of
 from harness.store.redact import redact_text
 from harness.targets import TARGETS

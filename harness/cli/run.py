@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
-from harness.cli.matrix_options import placed
-from harness.cli.options import DURATION, JSON, LOCALS, NEW_RUNS, PLACE, VARIABLE
+from harness.cli.options import DURATION, JSON, LOCALS, NEW_RUNS, PLACE, VARIABLE, placed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,8 +125,8 @@ def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignS
 
 
 def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> None:
+    from harness.cli.console import RunScreen
     from harness.cli.foreign import pairs, variables
-    from harness.cli.run_screen import RunScreen
     from harness.cli.wiring import Interrupt, lanes
     from harness.cluster.placed import On
     from harness.core.point import Point

@@ -13,7 +13,7 @@ from harness.core.campaign import CampaignSpec, Task
 from harness.core.errors import SpecError, suggestion
 from harness.core.matrix import SearchKind
 from harness.spec.cells import parse_cell
-from harness.spec.searches import search_spec
+from harness.spec.questions import search_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,7 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
-from harness.cli.matrix_options import placed
-from harness.cli.options import PER_TRIAL, SEED
+from harness.cli.options import PER_TRIAL, SEED, placed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -83,7 +82,7 @@ def selftest(ctx: click.Context, *, names: tuple[str, ...], **options: Any) -> N
     """
     from pathlib import Path
 
-    from harness.store.scratch import scratch
+    from harness.store.folder import scratch
 
     chosen = _chosen(names, options)
     if options["as_list"]:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.foreign import patterns, settings_of, variables
-from harness.cli.matrix_options import OF_PROGRAMS
+from harness.cli.options import OF_PROGRAMS
 from harness.core.errors import CommandError, SpecError
 from harness.core.success import Success
 from harness.core.verdict import Kind
 from harness.spec.inline import fixed_settings, inline_matrix
-from harness.spec.load import kind_of
 from harness.spec.matrix import load_matrix
 from harness.spec.program import TARGET, program_matrix
+from harness.spec.questions import kind_of
 from harness.targets.nsa import NsaTarget
 from harness.targets.script import ScriptTarget
 from harness.trees import repository_of

@@ -10,7 +10,7 @@ from harness.core.campaign import AxisFit, CellResult, CellStatus, FailureTable
 from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
-from harness.search.covering import suspects
+from harness.search.cells import suspects
 from harness.search.implicate import axis_verdicts, without
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.tally import counted

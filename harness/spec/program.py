@@ -14,8 +14,7 @@ from harness.core.point import Axis, AxisType, word_of
 from harness.core.space import Bundle, Factor, Space
 from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
-from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
-from harness.spec.inline import factor_along, name_of_axes
+from harness.spec.inline import elsewhere_factor, factor_along, is_elsewhere, name_of_axes
 from harness.spec.matrix_axes import places_of, prove_distinct_when_hidden, prove_interpreter, typed_value, value_of
 
 if TYPE_CHECKING:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from harness.core.codec import to_json
-from harness.core.errors import JournalError, NoRunError
+from harness.core.codec import from_json, to_json
+from harness.core.errors import JournalError, NoRunError, NoSecretError
 from harness.settings import surroundings
 from harness.store import journal, layout, shelf
-from harness.store.evidence import evidence_at, read_evidence
 from harness.store.files import beside, checksum, link_files, read_text, write_atomic, write_failed
-from harness.store.folder import begun, name_of, subject
-from harness.store.history import History, Identity
-from harness.store.lock import hold
-from harness.store.recall import recalled
-from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
+from harness.store.folder import begun, hold, name_of, subject
+from harness.store.history import History, Identity, evidence_at, read_evidence
+from harness.store.redact import HIDDEN, redact, redact_argv, redact_text, remember, secrets
 from harness.store.runs import find_latest, find_run, read_run
 
 if TYPE_CHECKING:
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     from harness.core.record import Machine, TrialRecord
     from harness.core.spec import Allowance
     from harness.core.trial import Trial
+
 
 __all__ = ["RunStore", "find_latest", "find_run", "read_evidence", "read_run"]
 
@@ -312,3 +310,39 @@ def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
 
 def _json(data: Any) -> str:
     return json.dumps(data, indent=1) + "\n"
+
+
+def recalled(question: CampaignSpec, environ: Mapping[str, str]) -> CampaignSpec:
+    """``question`` with the value of every hidden variable taken from ``environ``.
+
+    Raises:
+        NoSecretError: it is not there; to go on with another value would be another question.
+    """
+    hidden: set[str] = set()
+    filled = _filled(to_json(question), environ, hidden)
+    missing = sorted(hidden.difference(environ))
+    if missing:
+        words = " ".join(f"{name}=.." for name in missing)
+        raise NoSecretError(
+            f"{', '.join(missing)} was set for this run's trials and is written down nowhere; "
+            f"to go on, set it in the environment: {words} nsa-harness .. --resume"
+        )
+    if HIDDEN in json.dumps(filled):
+        raise NoSecretError(
+            "a part of this run's command line is a secret and is written down nowhere; give it by a variable of the "
+            "environment, where a run can be continued"
+        )
+    return from_json(type(question), filled)
+
+
+def _filled(data: Any, environ: Mapping[str, str], hidden: set[str]) -> Any:
+    """``data`` with what ``environ`` has of it; ``hidden`` takes the names of all variables whose value was hidden."""
+    if isinstance(data, dict):
+        return {key: _filled(part, environ, hidden) for key, part in cast("dict[str, Any]", data).items()}
+    if not isinstance(data, list):
+        return data
+    parts = cast("list[Any]", data)
+    if len(parts) == 2 and parts[1] == HIDDEN:
+        hidden.add(str(parts[0]))
+        return [parts[0], environ.get(str(parts[0]), HIDDEN)]
+    return [_filled(part, environ, hidden) for part in parts]

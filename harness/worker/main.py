@@ -18,13 +18,11 @@ from harness.core.trial import Trial
 from harness.shim.nsa_harness_shim import name_of, show_stacks
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
-from harness.worker import recorder
-from harness.worker.echo import EchoProbe
+from harness.worker.echo import EchoProbe, put
 from harness.worker.fault import FaultProbe
-from harness.worker.files import put
 from harness.worker.gradients import GradientProbe
 from harness.worker.heartbeat import HeartbeatProbe
-from harness.worker.ranks import launch
+from harness.worker.ranks import launch, serve
 from harness.worker.workloads import WORKLOADS
 from harness.worker.world import Place, world_of
 
@@ -66,7 +64,7 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
         probes: list[Probe] = [heartbeat]
         if place.rank == 0:
             probes.append(EchoProbe(folder, config=workload.effective()))
-        if place.world > 1 and (why_not := recorder.serve(folder, place.rank)):
+        if place.world > 1 and (why_not := serve(folder, place.rank)):
             sys.stderr.write(f"nsa-harness: {why_not}\n")
         if trial.success is not None and trial.success.gradients:
             probes.append(GradientProbe(folder, place=place))

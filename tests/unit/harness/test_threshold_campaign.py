@@ -11,9 +11,9 @@ import pytest
 from fake_clock import FakeClock
 from harness import attempts
 from harness.campaign import Campaign
+from harness.cli.campaigns import allowance_of
 from harness.cli.exit_codes import ExitCode, of_search
 from harness.cli.journal_text import status_lines
-from harness.cli.taken_up import allowance_of
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import threshold_question

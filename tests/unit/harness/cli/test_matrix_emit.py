@@ -18,7 +18,7 @@ from harness.cli.matrix_run import question_of
 from harness.core.errors import SpecError
 from harness.settings import Settings
 from harness.spec.matrix import load_matrix
-from harness.spec.searches import search_spec
+from harness.spec.questions import search_spec
 
 TEXT = """
 version: 1
