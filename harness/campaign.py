@@ -9,9 +9,8 @@ import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.attempts import Attempts, Interrupted
 from harness.classify.named import matches
-from harness.conduct import Parts
+from harness.conduct import Attempts, Interrupted, Parts
 from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task, programs_by_cell
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.attempts import Attempts, Interrupted
+from harness.conduct import Attempts, Interrupted
 from harness.core.campaign import FOREIGN, CampaignAnswer, CampaignSpec, Task
 from harness.core.matrix import Matrix
 from harness.core.point import Point

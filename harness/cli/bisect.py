@@ -103,10 +103,10 @@ def bisect(ctx: click.Context, **options: Any) -> None:
     if options["list_axes"] or options["list_faults"]:
         _print_tables(axes=options["list_axes"], faults=options["list_faults"])
         return
-    from harness.cli.bisect_question import question_of
     from harness.cli.campaigns import answer
+    from harness.cli.questions import question_of_bisect
 
-    answer(ctx, options, lambda settings: question_of(settings, options, ctx.meta[COMMAND]))
+    answer(ctx, options, lambda settings: question_of_bisect(settings, options, ctx.meta[COMMAND]))
 
 
 def _print_tables(*, axes: bool, faults: bool) -> None:

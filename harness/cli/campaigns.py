@@ -58,7 +58,7 @@ def run_of(
     ctx: click.Context, settings: Settings, options: Mapping[str, Any], question: Callable[[Settings], CampaignSpec]
 ) -> Run:
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
-    from harness.cli.startable import prove_programs
+    from harness.cli.wiring import prove_programs
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe, program_of
     from harness.store.run_store import RunStore, read_run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -15,11 +14,9 @@ from harness.cli.options import AXES, asking
 from harness.core.matrix import MatrixStrategy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from harness.core.campaign import CampaignSpec
-    from harness.core.matrix import Matrix
-    from harness.core.point import Point
     from harness.settings import Settings
 
 EPILOG = """\b
@@ -84,9 +81,10 @@ def run(ctx: click.Context, *, file: str | None, **options: Any) -> None:
     healthy is skipped and says so: its limit could not tell slow from hung.
     """
     from harness.cli.campaigns import answer
+    from harness.cli.questions import question_of_cells
 
     def question(settings: Settings) -> CampaignSpec:
-        spec = question_of(settings, file, options, command=ctx.meta[COMMAND])
+        spec = question_of_cells(settings, file, options, command=ctx.meta[COMMAND])
         if spec is None:
             click.echo(f"no cell was selected{_why_none(file, options)}", err=True)
             ctx.exit(ExitCode.NOTHING)
@@ -117,72 +115,8 @@ def _several(value: object) -> tuple[object, ...]:
     return () if value is None else (value,)
 
 
-def question_of(
-    settings: Settings, file: str | None, options: dict[str, Any], *, command: Sequence[str] = ()
-) -> CampaignSpec | None:
-    """What these options ask of the matrix in ``file``, or of the one that is typed; None when that selects nothing."""
-    from harness.cli.typed_matrix import matrix_of
-    from harness.core.campaign import CampaignSpec, Task
-
-    path, _, search = (file or "").partition("::")
-    if file is None and not command and not options["axes"]:
-        raise click.UsageError("name a matrix file, axes with --axis, or --resume a run")
-    matrix = matrix_of(settings, file, options, command)
-    if file is None:
-        matrix = replace(matrix, strategy=MatrixStrategy.FULL)
-    if options["strategy"]:
-        matrix = replace(matrix, strategy=MatrixStrategy(options["strategy"]))
-    if options["tags"] and not set(options["tags"]) <= set(matrix.tags):
-        return None
-    if search:
-        from harness.spec.questions import search_spec
-
-        spec = search_spec(matrix, search, file=path)
-        return replace(spec, reuse=reuses(matrix, choice=options["reuse"]), **how(matrix, options))
-    cells = _cells(matrix, options)
-    if not cells:
-        return None
-    return CampaignSpec(
-        question=matrix.description or f"How do the cells of {matrix.name} end?",
-        task=Task.CELLS,
-        matrix=matrix,
-        file=path,
-        cells=cells,
-        passes=options["repeat"] or matrix.passes,
-        fail_fast=options["fail_fast"],
-        reuse=bool(options["reuse"]),
-        **how(matrix, options),
-    )
-
-
 def question_in(settings: Settings, file: str) -> CampaignSpec | None:
     """What ``matrix run FILE`` asks; None where its matrix plans no cell."""
-    return question_of(settings, file, run.make_context("run", [file]).params)
+    from harness.cli.questions import question_of_cells
 
-
-def how(matrix: Matrix, options: Mapping[str, Any], *, otherwise: str = "forkserver") -> dict[str, Any]:
-    """The options that say how trials are run; another program, interpreter or commit cannot be forked.
-
-    ``otherwise`` is the executor where none is asked for and none is called for.
-    """
-    fresh = matrix.target != "nsa" or any(bundle.python or bundle.commit for bundle in matrix.space.bundles)
-    return {"executor": options["executor"] or ("local" if fresh else otherwise), "seed": options["seed"]}
-
-
-def reuses(matrix: Matrix, *, choice: bool | None) -> bool:
-    """Whether a search counts trials of earlier runs: as asked, else where it is known which code those ran.
-
-    That is so of our own trainer and of commits. What a command runs may have changed from one run to the next.
-    """
-    default = matrix.target == "nsa" or any(bundle.commit for bundle in matrix.space.bundles)
-    return default if choice is None else choice
-
-
-def _cells(matrix: Matrix, options: dict[str, Any]) -> tuple[Point, ...]:
-    from harness.search.cells import planned_cells
-    from harness.spec.cells import chosen_cells, parse_shard, shard_of
-
-    cells = chosen_cells(
-        matrix, planned_cells(matrix), cells=options["cells"], only=options["only"], gpus=options["gpus"]
-    )
-    return shard_of(cells, *parse_shard(options["shard"])) if options["shard"] else cells
+    return question_of_cells(settings, file, run.make_context("run", [file]).params)

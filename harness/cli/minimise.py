@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from harness.cli.foreign import WithCommand
+from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.options import EXIT_CODES, searching
 
 EXAMPLES = """\b
@@ -48,9 +48,7 @@ def minimise(ctx: click.Context, *, file: str | None, **options: Any) -> None:
     With COMMAND behind --, any program is asked, and the answer ends with its own minimal command line, tried twice
     more before it is printed.
     """
-    from harness.cli.searches import MINIMISE, run_search
-
-    run_search(ctx, file, MINIMISE, options)
+    _answer(ctx, file, "minimise", options)
 
 
 EXPLORE_EXAMPLES = """\b
@@ -78,6 +76,14 @@ def explore(ctx: click.Context, *, file: str | None, **options: Any) -> None:
     What was found to be a cause is left out of all further cells, so that it neither costs a second hang nor hides
     another one.
     """
-    from harness.cli.searches import EXPLORE, run_search
+    _answer(ctx, file, "explore", options)
 
-    run_search(ctx, file, EXPLORE, options)
+
+def _answer(ctx: click.Context, file: str | None, task: str, options: dict[str, Any]) -> None:
+    """Run the search that the command line asks for, or go on with an earlier one."""
+    from harness.cli.campaigns import answer
+    from harness.cli.questions import question_of_search
+    from harness.core.campaign import Task
+
+    command = ctx.meta[COMMAND]
+    answer(ctx, options, lambda settings: question_of_search(settings, file, Task(task), options, command=command))

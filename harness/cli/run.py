@@ -91,8 +91,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     """
     from harness.cli.exit_codes import of_program
     from harness.cli.foreign import settings_of, variables
-    from harness.cli.startable import prove_program
-    from harness.cli.wiring import new_run
+    from harness.cli.wiring import new_run, prove_program
     from harness.report.findings import Findings
     from harness.settings import Settings
     from harness.targets.script import ScriptTarget

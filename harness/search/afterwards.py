@@ -147,12 +147,12 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
             again.append(record.answer)
     if not failed:
         return None
-    line = _line(here[0].trial)
+    line = line_of(here[0].trial)
     variants: list[Variant] = []
     for other in next_to:
         there = of_cell(other, records)
         if there:
-            change = difference(line, _line(there[0].trial)) or f"with {_other_settings(cell, other)}"
+            change = difference(line, line_of(there[0].trial)) or f"with {_other_settings(cell, other)}"
             variants.append(Variant(change=redact_text(change), count=count_of(other, there)))
     return OwnCommand(
         line=tuple(map(redact_text, at_commit(line, here[0].trial.commit))),
@@ -169,5 +169,6 @@ def _other_settings(cell: Point, other: Point) -> str:
     return " ".join(assignment(name, value) for name, value in other if value != cell.get(name))
 
 
-def _line(trial: Trial) -> CommandLine:
+def line_of(trial: Trial) -> CommandLine:
+    """The command line of a trial, as one would type it."""
     return composed(trial.config, python=trial.python or PROGRAM, env=trial.env)

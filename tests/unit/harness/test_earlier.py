@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fake_clock import FakeClock
-from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim
@@ -94,7 +93,7 @@ class World:
         parts = Parts(
             target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={}
         )  # no trial is ever started
-        with patch.object(attempts, "conduct", self._conduct):
+        with patch("harness.conduct.conduct", self._conduct):
             return Campaign(store=store, parts=parts, screen=self).run()
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:
