@@ -20,7 +20,7 @@ from harness.report.text import count
 
 if TYPE_CHECKING:
     from harness.core.matrix import Matrix
-    from harness.core.space import Factor, Rule
+    from harness.core.space import Factor
     from harness.spec.matrix_lint import Lint
 
 MOST_CELLS = 40
@@ -161,7 +161,10 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "tags": list(matrix.tags),
         "axes": list(map(_axis, space.factors)),
         "rules": list(map(str, space.rules)),
-        "constraints": list(map(_constraint, space.rules)),
+        "constraints": [
+            {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
+            for rule in space.rules
+        ],
         "product": math.prod(len(factor.axis.values) for factor in space.factors),
         "valid": number,
         "valid_is_exact": exact,
@@ -188,10 +191,6 @@ def _axis(factor: Factor) -> dict[str, Any]:
 
 def _today() -> dt.date:
     return dt.datetime.now(tz=dt.UTC).date()
-
-
-def _constraint(rule: Rule) -> dict[str, Any]:
-    return {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
 
 
 def _cell(matrix: Matrix, cell: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Put the parts of a run together: target, executor, stack sources, clock, interrupt flag; can its program be started?"""
+"""Put the parts of a run together: target, executor, stack sources, clock, interrupt flag; prove that it can start."""
 
 from __future__ import annotations
 

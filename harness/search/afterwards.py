@@ -152,7 +152,8 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
     for other in next_to:
         there = of_cell(other, records)
         if there:
-            change = difference(line, line_of(there[0].trial)) or f"with {_other_settings(cell, other)}"
+            settings = " ".join(assignment(name, value) for name, value in other if value != cell.get(name))
+            change = difference(line, line_of(there[0].trial)) or f"with {settings}"
             variants.append(Variant(change=redact_text(change), count=count_of(other, there)))
     return OwnCommand(
         line=tuple(map(redact_text, at_commit(line, here[0].trial.commit))),
@@ -162,11 +163,6 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
         failed_again=again.count(Answer.BAD),
         next_to=tuple(variants),
     )
-
-
-def _other_settings(cell: Point, other: Point) -> str:
-    """The settings of ``other`` that are not those of ``cell``: ``mode=single``, ``commit=v2``."""
-    return " ".join(assignment(name, value) for name, value in other if value != cell.get(name))
 
 
 def line_of(trial: Trial) -> CommandLine:

@@ -78,7 +78,9 @@ class Listed:
         Failures that were over sooner than a pass say little of what a hang costs, which has to be watched.
         """
         remaining, is_measured = sum(1 for _ in self._open()), bool(self._pass_s or self._expected_s)
-        pass_s, slowest_s = _mean(self._pass_s, self._expected_s or FIRST_PASS_S), max(self._fail_s, default=0.0)
+        past_s = self._pass_s or [self._expected_s or FIRST_PASS_S]
+        pass_s = sum(past_s) / len(past_s)
+        slowest_s = max(self._fail_s, default=0.0)
         is_slow = slowest_s > pass_s
         low = remaining * pass_s
         high = remaining * (slowest_s if is_slow else max(pass_s, FIRST_FAIL_S))
@@ -108,10 +110,6 @@ class Listed:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _mean(values: Sequence[float], first: float) -> float:
-    return sum(values) / len(values) if values else first
 
 
 Search: TypeAlias = "Explore | Listed | Minimise | ThresholdSearch"

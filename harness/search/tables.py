@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
     from harness.core.space import Space
 
-MB = 1e6
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
@@ -168,19 +166,11 @@ def _result(matrix: Matrix, cell: Point, records: Sequence[TrialRecord], facts: 
         failure=failure,
         keys=tuple(keys),
         said=f"{override.by}: {override.why}" if override else "",
-        ran=_ran(keys, facts),
+        ran=next((facts.ran[key] for key in keys if key in facts.ran), ""),
         seconds=seconds,
         gpu_seconds=seconds * matrix.gpus_at(cell),
         predicted_s=facts.predicted_s.get(cell),
     )
-
-
-def _ran(keys: Sequence[str], facts: Facts) -> str:
-    """What the first of these trials of which that is known really ran."""
-    for key in keys:
-        if key in facts.ran:
-            return facts.ran[key]
-    return ""
 
 
 def count_of(cell: Point, records: Sequence[TrialRecord]) -> CellCount:

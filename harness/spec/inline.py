@@ -113,23 +113,17 @@ def inline_matrix(
             factors.append(_factor(text))
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
-    base = _base_bundle(factors, fixed or {})
+    for factor in factors:
+        if fixed and factor.axis.path in fixed:
+            value = fixed[factor.axis.path]
+            raise SpecError(f"{factor.axis.path} is held fixed at {value!r} and varied by --axis {factor.name}; choose")
     by_name = axes_of(factors)
     return Matrix(
         name=name_of_axes(by_name),
         space=Space(factors=tuple(factors)),
-        base=base,
+        base=Bundle(config=tuple(sorted((fixed or {}).items()))),
         fault=None if fault is None else parse_fault(fault, axes=by_name),
     )
-
-
-def _base_bundle(factors: Iterable[Factor], fixed: Mapping[str, Value]) -> Bundle:
-    """What is the same in every cell; SpecError where an axis varies it."""
-    for factor in factors:
-        if factor.axis.path in fixed:
-            value = fixed[factor.axis.path]
-            raise SpecError(f"{factor.axis.path} is held fixed at {value!r} and varied by --axis {factor.name}; choose")
-    return Bundle(config=tuple(sorted(fixed.items())))
 
 
 def name_of_axes(names: Iterable[str]) -> str:

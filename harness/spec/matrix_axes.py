@@ -12,7 +12,7 @@ from harness.core.command_line import PYTHON, placeholders, starts_interpreter
 from harness.core.errors import CommandError, FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value, size_of, word_of
 from harness.core.space import Bundle, Factor, Selector
-from harness.spec.axes import setting
+from harness.spec.axes import MOST_VALUES, setting
 from harness.store.redact import redact_text, secrets
 from harness.trainer import NoTrainerError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 OPERATORS = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
 _COMPARISON = re.compile(r"\s*(>=|<=|!=|>|<)\s*(\S+)\s*")
-MOST_VALUES = 4096
 
 
 @contextmanager

@@ -85,11 +85,12 @@ def program_matrix(
 
 def _factor(text: str, places: Mapping[str, Placeholder]) -> Factor:
     """One axis: its first value is good and its last bad. Numbers that ascend have thresholds."""
-    name, _, values = map(str.strip, text.partition("="))
+    name, _, listing = map(str.strip, text.partition("="))
     _prove_name(name, places)
-    items = items_of(values)
+    items = items_of(listing)
     if places[name].is_flag:
-        axis = _flag_axis(name, items)
+        values = tuple(flag(name, item) for item in items) or (False, True)
+        axis = Axis(name=name, path=f"args.{name}", type=AxisType.FLAG, values=values)
     elif not items:
         raise CommandError(f"axis {name!r} of a command needs its values, e.g. {name}=1..12 or {name}=first,second")
     else:
@@ -106,11 +107,6 @@ def _prove_name(name: str, places: Mapping[str, Placeholder]) -> None:
     if name not in places:
         near = suggestion(name, places)
         raise CommandError(f"axis {name!r} has no place in the command{near}; write {{{name}}} where its value belongs")
-
-
-def _flag_axis(name: str, items: Sequence[str]) -> Axis:
-    values = tuple(flag(name, item) for item in items) or (False, True)
-    return Axis(name=name, path=f"args.{name}", type=AxisType.FLAG, values=values)
 
 
 def _axis(name: str, items: Sequence[str]) -> Axis:

@@ -148,7 +148,11 @@ class RunStore(History):
             if torn is not None and copy is not None:
                 store.add_note(f"{torn}; they are kept in {copy.name}")
             if program and store.identity.program and program != store.identity.program:
-                store.add_note(_of_two_commits(store.identity.program, program))
+                store.add_note(
+                    f"Begun on the program's commit {store.identity.program} and taken up again on {program}: if that "
+                    "changed what is run, the trials before and after it are of different programs, and a run without "
+                    "--resume is what answers."
+                )
         except BaseException:
             store.close()
             raise
@@ -291,13 +295,6 @@ class RunStore(History):
                 f"{self.run_dir} was begun on other things, and its trials may not be counted with new ones:\n"
                 f"  {listed}\nLeave --resume out to start a new run, or go on where and with what it was begun."
             )
-
-
-def _of_two_commits(before: str, now: str) -> str:
-    return (
-        f"Begun on the program's commit {before} and taken up again on {now}: if that changed what is run, the trials "
-        f"before and after it are of different programs, and a run without --resume is what answers."
-    )
 
 
 def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:

@@ -14,8 +14,6 @@ from harness.store.history import History, read_identity
 from harness.store.shelf import NOT_FINISHED, list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from harness.core.invocation import Invocation
     from harness.core.record import Run
     from harness.store.history import Identity
@@ -66,8 +64,10 @@ def find_to_resume(runs_dir: Path, asked: Invocation) -> Path:
                 candidates.append((row, identity))
     if not candidates:
         find_latest(runs_dir)  # there may be no run at all, or none that can be read
-        raise NoOpenRunError(_none_open(runs_dir, rows, asked))
-    alike = [row for row, identity in candidates if _has_options(identity, asked)]
+        none = f"no run in {runs_dir} that was begun by `{shlex.join(asked.argv)}` is unfinished; the last are:"
+        raise NoOpenRunError("\n".join((none, *map(_with_command, rows[:MOST_NAMED]))))
+    options = set(asked.options)
+    alike = [row for row, begun in candidates if begun.invocation and options <= set(begun.invocation.options)]
     last, *older = alike or [row for row, _ in candidates]
     for row in older:
         if row.ended == NOT_FINISHED and row.question == last.question:
@@ -87,17 +87,8 @@ def _asks(identity: Identity, asked: Invocation) -> bool:
     return begun.verb == asked.verb and is_of_file and asked.command in ((), begun.command)
 
 
-def _has_options(identity: Identity, asked: Invocation) -> bool:
-    return identity.invocation is not None and set(asked.options) <= set(identity.invocation.options)
-
-
 MOST_NAMED = 3
 """Runs that are named where none can be gone on with."""
-
-
-def _none_open(runs_dir: Path, rows: Sequence[RunSummary], asked: Invocation) -> str:
-    none = f"no run in {runs_dir} that was begun by `{shlex.join(asked.argv)}` is unfinished; the last are:"
-    return "\n".join((none, *map(_with_command, rows[:MOST_NAMED])))
 
 
 def _with_command(row: RunSummary) -> str:

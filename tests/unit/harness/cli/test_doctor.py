@@ -8,7 +8,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-import harness.checkup as checkup
+import harness.cli.doctor as checkup
 from harness.cli.main import main
 
 
