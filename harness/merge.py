@@ -80,11 +80,6 @@ def is_asked_in(groups: Iterable[Sequence[History]], spec: CampaignSpec) -> bool
     return False
 
 
-def without_a_run(spec: CampaignSpec, *, invocation: Invocation) -> CampaignSpec:
-    """``spec`` where none of its cells was run, which ``invocation`` does."""
-    return replace(spec, lost=(LostShard(name="every shard", cells=spec.cells, invocation=invocation),))
-
-
 def _runs_at(place: Path) -> list[Path]:
     """The run that ``place`` is, or every run below it."""
     if layout.journal(place).is_file():

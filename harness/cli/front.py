@@ -115,7 +115,7 @@ def answered(argv: Sequence[str]) -> int | None:
         return _helped()
     if tuple(argv[:2]) == ("report", "--list") and (len(argv) == 2 or (len(argv) == 4 and argv[2] == "--runs")):
         sys.modules.setdefault("inspect", _Later("inspect"))
-        from harness.cli.failures import tell
+        from harness.cli.exit_codes import tell
         from harness.cli.streams import standing
         from harness.settings import Settings
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial
-from harness.cli.failures import tell
+from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial, tell
 from harness.cli.foreign import RepeatableCommand
 from harness.cli.options import shared
 from harness.core.errors import NoProgramError

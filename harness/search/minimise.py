@@ -37,6 +37,7 @@ from harness.search.costs import next_probe
 from harness.search.forecast import forecast
 from harness.search.ladder import Ladder, Levels, is_within, members
 from harness.search.script import Script, Steps
+from harness.search.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -452,7 +453,8 @@ def _drawn(space: Space, settings: dict[str, Value], draw: random.Random) -> Poi
 def ask_each(search: Script, cells: Sequence[Point]) -> Steps:
     """One trial of each of ``cells`` that was not tried yet."""
     for cell in cells:
-        if not (search.good(cell) or search.bad(cell) or search.unresolved(cell)):
+        tally = search.tallies.get(cell, Tally())
+        if not (tally.good or tally.bad or tally.unresolved):
             reason = "the cause, with everything else at random"
             yield CellRequest(cell=cell, role="alternative", reason=reason)
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.failures import MOST_LINES
+from harness.cli.exit_codes import MOST_LINES
 from harness.cli.fitting import fitting
 from harness.cli.main import main
 from harness.core.errors import HarnessError
