@@ -20,10 +20,9 @@ from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
 from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
-from harness.plan.budget import budget
 from harness.plan.cells import CellPlanner, Starts
 from harness.plan.leases import Queue
-from harness.plan.predict import guess_cell, predict_cell
+from harness.plan.predict import budget, guess_cell, predict_cell
 from harness.replay import beyond
 from harness.search.afterwards import next_control, once_more, own_commands, with_controls
 from harness.search.blame import with_refusal

@@ -13,9 +13,8 @@ from harness.core.space import Space
 from harness.core.success import Success
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Kind
-from harness.plan.budget import budget
 from harness.plan.cells import Starts
-from harness.plan.predict import INSIDE, longest_silence_s
+from harness.plan.predict import INSIDE, budget, longest_silence_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

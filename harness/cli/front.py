@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from harness.cli.exit_codes import ExitCode
 
 COMMANDS = {
-    "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
+    "bisect": ("harness.cli.searches:bisect", "Find from which value of an axis training fails."),
     "run": ("harness.cli.run:run", "Run any program supervised: progress, verdict, report."),
     "selftest": ("harness.cli.selftest:selftest", "Run every known fault here; expected verdict against got."),
     "matrix": ("harness.cli.matrix:matrix", "Show, check and run matrix files: many cells, each with its expectation."),
     "ci": ("harness.cli.ci:ci", "Write a CI workflow that runs matrix files; print a run as annotations."),
-    "minimise": ("harness.cli.minimise:minimise", "Find the settings that a failure needs."),
-    "explore": ("harness.cli.minimise:explore", "Try every pair of settings; find what each failure needs."),
+    "minimise": ("harness.cli.searches:minimise", "Find the settings that a failure needs."),
+    "explore": ("harness.cli.searches:explore", "Try every pair of settings; find what each failure needs."),
     "trial": ("harness.cli.trial:trial", "Run one cell; for git bisect run: 0 good, 1 bad, 125 skip."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),

@@ -325,7 +325,7 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     """A run for each matrix that is named, or that shards are of, reported like any other; the worst of their ends."""
     from harness.cli.console import screen
-    from harness.cli.matrix_run import question_in
+    from harness.cli.matrix import question_in
     from harness.cli.wiring import parts
     from harness.clock import WallClock
     from harness.merge import is_asked_in, merge, shards_at

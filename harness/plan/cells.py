@@ -15,7 +15,7 @@ from harness.core.ports import CellRequest
 from harness.core.success import PASSES
 from harness.core.trial import ATTENTION, CONTROLS, DENSE, NO_FAULT, Trial, control_of
 from harness.core.verdict import NEVER_STARTED
-from harness.plan.budget import budget
+from harness.plan.predict import budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

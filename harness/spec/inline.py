@@ -30,14 +30,10 @@ SHORT = 12
 LIMIT_S = 30.0
 
 
-def is_elsewhere(text: str) -> bool:
-    """Whether ``text`` names such an axis."""
-    name = text.partition("=")[0].strip()
-    return name == COMMIT or name.startswith(ENVIRONMENT)
-
-
-def elsewhere_factor(text: str, *, repository: Path) -> Factor:
+def elsewhere_factor(text: str, *, repository: Path) -> Factor | None:
     """The axis that ``text`` names, its values in the order in which they are given; the first passes, the last fails.
+
+    None where the program does not change along it.
 
     ``commit=A..B`` is A and every commit after it up to B, along first parents; ``commit=A,B,C`` just these.
     ``env:NAME=P,Q`` is the axis NAME with an interpreter for each value.
@@ -46,6 +42,8 @@ def elsewhere_factor(text: str, *, repository: Path) -> Factor:
         SpecError: fewer than two values, or git knows no such commit.
     """
     name, _, values = map(str.strip, text.partition("="))
+    if name != COMMIT and not name.startswith(ENVIRONMENT):
+        return None
     words = items_of(values)
     if name == COMMIT and len(words) == 1 and ".." in words[0]:
         words = _range(words[0], repository)
@@ -105,12 +103,7 @@ def inline_matrix(
     Raises:
         SpecError: an unknown setting or value, with the nearest, or no axis at all.
     """
-    factors: list[Factor] = []
-    for text in axes:
-        if is_elsewhere(text):
-            factors.append(elsewhere_factor(text, repository=repository))
-        else:
-            factors.append(_factor(text))
+    factors = [elsewhere_factor(text, repository=repository) or _factor(text) for text in axes]
     if not factors:
         raise SpecError("nothing to vary: name a matrix file, or axes such as --axis n_layers=1..12")
     for factor in factors:

@@ -14,7 +14,7 @@ from harness.core.point import Axis, AxisType, word_of
 from harness.core.space import Bundle, Factor, Space
 from harness.spec.amounts import items_of
 from harness.spec.axes import numbers_of
-from harness.spec.inline import elsewhere_factor, factor_along, is_elsewhere, name_of_axes
+from harness.spec.inline import elsewhere_factor, factor_along, name_of_axes
 from harness.spec.matrix_axes import places_of, prove_distinct_when_hidden, prove_interpreter, typed_value, value_of
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def program_matrix(
     factors: list[Factor] = []
     base = dict(settings)
     for text in axes:
-        if is_elsewhere(text):
-            factor = elsewhere_factor(text, repository=repository)
+        if (factor := elsewhere_factor(text, repository=repository)) is not None:
             prove_interpreter(factor, command)
             factors.append(factor)
             continue

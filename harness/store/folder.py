@@ -21,13 +21,9 @@ if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
 
 
-def subject(question: CampaignSpec) -> str:
-    """What a run is about, in one word: its axis, or its matrix and the search in it."""
-    return "-".join(filter(None, (question.matrix.name, question.search)))
-
-
-def name_of(wall: str, about: str) -> str:
-    """``20260102-030405-n_layers``: when a run was begun, in UTC, and what it is about."""
+def name_of(question: CampaignSpec, *, wall: str) -> str:
+    """``20260102-030405-n_layers``: when a run was begun, in UTC; its axis, or its matrix and the search in it."""
+    about = "-".join(filter(None, (question.matrix.name, question.search)))
     digits = re.sub(r"\D", "", wall)[:14].ljust(14, "0")
     return f"{digits[:8]}-{digits[8:]}-{re.sub(r'[^A-Za-z0-9_]+', '-', about).strip('-')}"
 

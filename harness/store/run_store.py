@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from harness.core.codec import from_json, to_json
@@ -12,7 +13,7 @@ from harness.core.errors import JournalError, NoRunError, NoSecretError
 from harness.settings import surroundings
 from harness.store import journal, layout, shelf
 from harness.store.files import beside, checksum, link_files, read_text, write_atomic, write_failed
-from harness.store.folder import begun, hold, name_of, subject
+from harness.store.folder import begun, hold, name_of
 from harness.store.history import History, Identity, evidence_at, read_evidence
 from harness.store.redact import HIDDEN, redact, redact_argv, redact_text, remember, secrets
 from harness.store.runs import find_latest, find_run, read_run
@@ -80,9 +81,10 @@ class RunStore(History):
             NotBegunError: it cannot be written, and nothing is left of it.
         """
         wall = clock.wall()
-        hidden = secrets(_environment(spec))
+        bundles = (spec.matrix.base, *spec.matrix.space.bundles)
+        hidden = secrets(chain.from_iterable(bundle.env for bundle in bundles))
         words = redact_argv(argv if invocation is None else invocation.argv)
-        with begun(runs_dir, name=name_of(wall, subject(spec))) as run_dir:
+        with begun(runs_dir, name=name_of(spec, wall=wall)) as run_dir:
             identity = Identity(
                 id=run_dir.name,
                 machine=machine,
@@ -295,14 +297,6 @@ class RunStore(History):
                 f"{self.run_dir} was begun on other things, and its trials may not be counted with new ones:\n"
                 f"  {listed}\nLeave --resume out to start a new run, or go on where and with what it was begun."
             )
-
-
-def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
-    """Every variable that the question sets, for what is secret in it."""
-    pairs = list(question.matrix.base.env)
-    for bundle in question.matrix.space.bundles:
-        pairs += bundle.env
-    return tuple(pairs)
 
 
 def _json(data: Any) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.bisect import bisect
 from harness.cli.exit_codes import ExitCode, of_search
 from harness.cli.questions import question_of_bisect as question_of
+from harness.cli.searches import bisect
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.cause import Explored
