@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from contextlib import contextmanager
 from statistics import median
@@ -163,8 +164,6 @@ def _groups(specimen: Specimen) -> frozenset[str]:
 
 
 def _list(chosen: tuple[Specimen, ...]) -> None:
-    import textwrap
-
     for specimen in chosen:
         verdict = "/".join(specimen.kinds) + (f" ({specimen.cause})" if specimen.cause else "")
         click.echo(f"{specimen.name:<20} {specimen.needs.value:<5} {verdict}")
@@ -325,10 +324,13 @@ def _specimen(rows: Sequence[JudgedSpecimen]) -> list[str]:
     score = f"{right}/{len(rows)}" if len(rows) > 1 else "ok" if right else "WRONG"
     lines = [_expected(specimen, slowest_s=max(waits, default=None), score=score)]
     for verdict, times in _distinct(wrong):
-        lines.append(_got(verdict, times=times))
+        got = "  got" if times == 1 else f"  got, {times} times"
+        lines.append(_row(got, verdict.kind, verdict.cause or None, verdict.rank, verdict.phase or None, "", ""))
     for row in wrong[:MOST_ROUNDS]:
         where = f"round {row.round}: " if len(rows) > 1 else ""
-        lines += [_wrapped(f"{where}{why}") for why in row.score.wrong]
+        for why in row.score.wrong:
+            text = f"{where}{why}"
+            lines.append(textwrap.fill(text, width=80, initial_indent="    ", subsequent_indent="      "))
     if len(wrong) > MOST_ROUNDS:
         lines.append(f"    and {len(wrong) - MOST_ROUNDS} rounds more (--json has them all)")
     return lines
@@ -344,11 +346,6 @@ def _expected(specimen: Specimen, *, slowest_s: float | None, score: str) -> str
     return _row(specimen.name, "/".join(specimen.kinds), specimen.cause or None, rank, phase or None, after, score)
 
 
-def _got(verdict: Verdict, *, times: int) -> str:
-    got = "  got" if times == 1 else f"  got, {times} times"
-    return _row(got, verdict.kind, verdict.cause or None, verdict.rank, verdict.phase or None, "", "")
-
-
 def _distinct(rows: Sequence[JudgedSpecimen]) -> list[tuple[Verdict, int]]:
     """Verdicts of ``rows`` that differ in a column, most frequent first, and how often each came."""
     firsts: dict[tuple[object, ...], Verdict] = {}
@@ -359,9 +356,3 @@ def _distinct(rows: Sequence[JudgedSpecimen]) -> list[tuple[Verdict, int]]:
         firsts.setdefault(columns, verdict)
         times[columns] += 1
     return [(firsts[columns], count) for columns, count in times.most_common()]
-
-
-def _wrapped(text: str) -> str:
-    import textwrap
-
-    return textwrap.fill(text, width=80, initial_indent="    ", subsequent_indent="      ")

@@ -330,6 +330,7 @@ def _tell(
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
+    from harness.report.stacks import deciding_sample
     from harness.report.stops import stops_of
     from harness.store import layout
 
@@ -340,7 +341,8 @@ def _tell(
     evidence = by_trial.get(record.trial.key)
     there = subject.still_there()
     is_over = not there and record.verdict.cause != ENDED
-    end_it = subject.to_end(_process_of(record, evidence)) if there else ""
+    sample = deciding_sample(evidence, record.verdict) if evidence is not None else None
+    end_it = subject.to_end(sample.pid if sample is not None else None) if there else ""
     job = replace(subject.job, end_it=end_it, is_over=is_over)
     store.add_end(why="answered", seconds=lasted_s, answer=CampaignAnswer(job=job))
     stuck = _stuck(record, evidence)
@@ -359,14 +361,6 @@ def _tell(
         label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
         result(one.watched(record, by_trial, job=job, where=where, argv=argv, label=label, stuck=stuck))
     return evidence
-
-
-def _process_of(record: TrialRecord, evidence: Evidence | None) -> int | None:
-    """The process that the verdict is about, as far as its stack was seen."""
-    from harness.report.stacks import deciding_sample
-
-    sample = deciding_sample(evidence, record.verdict) if evidence is not None else None
-    return sample.pid if sample is not None else None
 
 
 def _stuck(record: TrialRecord, evidence: Evidence | None) -> tuple[Verdict, ...]:

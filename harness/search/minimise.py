@@ -32,10 +32,9 @@ from harness.core.errors import SpecError
 from harness.core.point import AxisType, Point, assignment
 from harness.core.ports import CellRequest
 from harness.search.blame import conclude
-from harness.search.constraints import completed
+from harness.search.constraints import Ladder, Levels, completed, is_within, members
 from harness.search.costs import next_probe
 from harness.search.forecast import forecast
-from harness.search.ladder import Ladder, Levels, is_within, members
 from harness.search.script import Script, Steps
 from harness.search.tally import Tally
 
