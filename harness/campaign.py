@@ -32,7 +32,7 @@ from harness.search.scaling import fits_along, scaling_of
 from harness.search.strategies import Hearing, Search
 from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
 from harness.search.threshold import ThresholdSearch
-from harness.store.run_store import read_evidence
+from harness.store.history import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -29,8 +29,8 @@ from harness.core.verdict import Confidence, Kind, Verdict
 from harness.replay import replay
 from harness.report.write import summary_text, write
 from harness.store import layout
-from harness.store.history import History
-from harness.store.run_store import RunStore, read_evidence, read_run
+from harness.store.history import History, read_evidence
+from harness.store.run_store import RunStore, read_run
 from harness.targets.nsa import NsaTarget
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))

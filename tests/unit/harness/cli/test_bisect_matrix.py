@@ -94,7 +94,7 @@ def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec
 def test_a_plain_bisect_counts_them_for_our_own_trainer_unless_told_otherwise(argv, counts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     questions: list[CampaignSpec] = []
-    monkeypatch.setattr("harness.cli.plan_text.print_plan", lambda _, question: questions.append(question))
+    monkeypatch.setattr("harness.cli.campaigns.print_plan", lambda _, question: questions.append(question))
     run = CliRunner().invoke(bisect, ["--dry-run", *argv])
     assert run.exit_code == 0, run.output
     assert [question.reuse for question in questions] == [counts]
