@@ -14,7 +14,7 @@ from harness.core.campaign import LostShard, Override, ShardProgram, Task
 from harness.core.errors import MergeError, NoRunError
 from harness.report.tried import verdict_counts
 from harness.search.cells import planned_cells
-from harness.spec.cells import chosen_cells, parse_shard, shard_of
+from harness.spec.matrix_axes import chosen_cells, parse_shard, shard_of
 from harness.store import layout
 from harness.store.files import link_files
 from harness.store.history import History

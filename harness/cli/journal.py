@@ -208,7 +208,7 @@ def _say(cell: str, word: str, *, why: str, run: str | None, runs: str | None) -
 
 def _cell(text: str, question: CampaignSpec) -> Point:
     from harness.core.errors import SpecError
-    from harness.spec.cells import parse_cell
+    from harness.spec.matrix_axes import parse_cell
 
     if not question.matrix.space.factors:
         raise SpecError("this run has one program and no axes, so there is no cell to speak of")

@@ -23,10 +23,10 @@ from harness.core.verdict import Kind
 from harness.plan.cells import CellPlanner
 from harness.search.cells import planned_cells
 from harness.spec.axes import parse_axis
-from harness.spec.cells import chosen_cells, parse_cell, parse_shard, shard_of
 from harness.spec.fault import parse_fault
 from harness.spec.inline import TARGET, fixed_settings, in_order, inline_matrix, program_matrix
 from harness.spec.matrix import load_matrix
+from harness.spec.matrix_axes import chosen_cells, parse_cell, parse_shard, shard_of
 from harness.spec.questions import kind_of, load, ordered, search_spec
 from harness.store.files import read_text
 from harness.store.history import History

@@ -9,8 +9,8 @@ import pytest
 
 from harness.core.errors import SpecError
 from harness.core.point import AxisType
-from harness.spec.cells import parse_cell, parse_selector
 from harness.spec.inline import elsewhere_factor, inline_matrix, program_matrix
+from harness.spec.matrix_axes import parse_cell, parse_selector
 
 SPACE = inline_matrix(["n_layers=1..6", "tied_head=false,true", "precision=fp32,bf16"]).space
 
