@@ -16,7 +16,8 @@ from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
 from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.matrix_emit import emit
-from harness.cli.options import AXES, FILES, asking
+from harness.cli.matrix_options import AXES, asking
+from harness.cli.options import FILES
 from harness.core.matrix import MatrixStrategy
 from harness.core.point import word_of
 from harness.report.text import count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.foreign import patterns, settings_of, variables
-from harness.cli.options import OF_PROGRAMS
+from harness.cli.matrix_options import OF_PROGRAMS
 from harness.core.campaign import CampaignSpec, Task, threshold_question
 from harness.core.command_line import placeholders
 from harness.core.errors import CommandError, SpecError, choices, suggestion

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.foreign import INVOCATION, RepeatableCommand
-from harness.cli.options import DURATION, JSON, LOCALS, NEW_RUNS, PLACE, VARIABLE, placed
+from harness.cli.matrix_options import placed
+from harness.cli.options import DURATION, JSON, LOCALS, NEW_RUNS, PLACE, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

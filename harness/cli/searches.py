@@ -11,7 +11,7 @@ from harness.cli import complete
 from harness.cli.exit_codes import SEARCH
 from harness.cli.fitting import say
 from harness.cli.foreign import COMMAND, WithCommand
-from harness.cli.options import BAD, EXIT_CODES, asking, searching
+from harness.cli.matrix_options import BAD, EXIT_CODES, asking, searching
 from harness.core.errors import CommandError
 
 BISECT_EXAMPLES = """\b

@@ -12,7 +12,8 @@ import click
 
 from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
-from harness.cli.options import PER_TRIAL, SEED, placed
+from harness.cli.matrix_options import placed
+from harness.cli.options import PER_TRIAL, SEED
 from harness.core.verdict import Kind
 from harness.report.tried import grouped
 

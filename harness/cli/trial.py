@@ -8,7 +8,7 @@ import click
 
 from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial, tell
 from harness.cli.foreign import RepeatableCommand
-from harness.cli.options import shared
+from harness.cli.matrix_options import shared
 from harness.core.errors import NoProgramError
 
 EPILOG = """\b

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import harness.cli.doctor as checkup
+import harness.checkup as checkup
 from harness.core.devices import GpuProcess, GpuSample
 from harness.core.evidence import SourceFailure
 from harness.core.ports import DeviceSample

@@ -8,7 +8,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-import harness.cli.doctor as checkup
+import harness.checkup as checkup
 from harness.cli.main import main
 
 
