@@ -27,8 +27,7 @@ from harness.core.point import Point
 from harness.core.spec import Limits
 from harness.core.trial import Prediction, Trial
 from harness.core.verdict import Case
-from harness.plan.budget import budget
-from harness.plan.predict import estimate
+from harness.plan.predict import budget, estimate
 from harness.settings import Settings
 from harness.store.cases import write_case
 

@@ -9,9 +9,8 @@ import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.attempts import Attempts, Interrupted
 from harness.classify.named import matches
-from harness.conduct import Parts
+from harness.conduct import Attempts, Interrupted, Parts
 from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task, programs_by_cell
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
@@ -21,22 +20,19 @@ from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
 from harness.lanes import Lanes
 from harness.observe.ran import fingerprint
-from harness.plan.budget import budget
-from harness.plan.cells import CellPlanner
+from harness.plan.cells import CellPlanner, Starts
 from harness.plan.leases import Queue
-from harness.plan.predict import guess_cell, predict_cell
-from harness.plan.starts import Starts
+from harness.plan.predict import budget, guess_cell, predict_cell
 from harness.replay import beyond
+from harness.search.afterwards import next_control, once_more, own_commands, with_controls
 from harness.search.blame import with_refusal
-from harness.search.controls import next_control, with_controls
 from harness.search.forecast import within
 from harness.search.oracle import Oracle, not_followed
-from harness.search.own_command import once_more, own_commands
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.strategies import Hearing, Search
 from harness.search.tables import Facts, axis_fits, cell_results, cell_status, failure_tables, in_force
 from harness.search.threshold import ThresholdSearch
-from harness.store.run_store import read_evidence
+from harness.store.history import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,13 +1,13 @@
-"""Conduct one trial: launch, watch, classify. The session and the self-test both do it here."""
+"""Conduct one trial: launch, watch, classify; and attempts, each from the journal's "start" to its record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from harness.classify.engine import classify
 from harness.clock import Attentive
-from harness.core.errors import LaunchError, SpoiledError
+from harness.core.errors import CleanupError, HarnessError, LaunchError, SpoiledError
 from harness.core.evidence import Evidence
 from harness.core.outcome import ASKED, USER_ASKED, Ending, Outcome, StopReason
 from harness.core.record import TrialRecord
@@ -18,14 +18,18 @@ from harness.observe.job import rank_in
 from harness.observe.proc import Proc
 from harness.observe.runner import GRACE_S, Eyes, Runner
 from harness.store import layout
+from harness.store.files import naming_full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from harness.core.ports import Clock, Elsewhere, Executor, Judge, StackSources, Target, Watched
+    from harness.core.ports import Clock, Elsewhere, Executor, Judge, Screen, StackSources, Target, Watched
+    from harness.core.spec import Effort
     from harness.core.trial import Trial
     from harness.core.verdict import Answer
+    from harness.store.run_store import RunStore
+
 
 TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 """Ends that only a limit has brought about."""
@@ -151,3 +155,91 @@ def conduct(
             for door in layout.doors(trial_dir):
                 door.unlink(missing_ok=True)
     return Conducted(outcome=outcome, evidence=evidence, verdict=judged(outcome, evidence), started_at=started_at)
+
+
+class Interrupted(HarnessError):
+    """The user asked to stop; everything up to the running trial is kept."""
+
+    help = "Continue with --resume."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A trial that the journal knows to have started."""
+
+    trial: Trial
+    number: int
+    folder: Path
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Attempts:
+    """Runs trials for one run directory; ``answer`` says what a verdict means to the question being asked."""
+
+    store: RunStore
+    parts: Parts
+    screen: Screen
+    interrupted: Callable[[], bool]
+    answer: Callable[[Verdict, Evidence], Answer]
+    examine: bool = False
+    number: int = field(init=False)
+    began_s: float = field(init=False)
+    before_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.number = len(self.store.records())
+        self.began_s = self.parts.clock.now()
+        self.before_s = self.store.run().seconds
+
+    def run(self, trial: Trial, *, reason: str) -> TrialRecord:
+        """Run ``trial`` to its end and keep everything about it.
+
+        Raises:
+            Interrupted: the user stopped it; it is not recorded and will be run again, unless it was examined first, or
+                had come to its end.
+            CleanupError: a process of it could not be ended.
+        """
+        begun = self.begin(trial, reason=reason)
+        done = self.conduct(begun, parts=self.parts, watched=self.screen.watched)
+        record = self.keep(begun, done)
+        if self.examine and self.interrupted():
+            raise Interrupted("stopped by the user, and recorded")
+        return record
+
+    def begin(self, trial: Trial, *, reason: str) -> Begun:
+        """Journal that ``trial`` starts and say so."""
+        self.number += 1
+        folder = self.store.add_start(trial)
+        self.screen.started(trial, number=self.number, reason=reason)
+        return Begun(trial=trial, number=self.number, folder=folder)
+
+    def conduct(self, begun: Begun, *, parts: Parts, watched: Watched | None) -> Conducted:
+        """Run it. Touches neither journal nor screen, so it may happen in any thread."""
+        with naming_full_disk(begun.folder, safe="the journal and all finished trials"):
+            return conduct(
+                begun.trial, trial_dir=begun.folder, parts=parts, watched=watched, interrupted=self.interrupted,
+                examine=self.examine,
+            )  # fmt: skip
+
+    def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
+        """Journal what came of it; when this returns, no crash can lose it."""
+        if done.outcome.stopped_by is StopReason.INTERRUPT:
+            raise Interrupted("stopped by the user")
+        survivors = done.outcome.cleanup.survivors
+        if survivors:
+            names = "; ".join(f"PID {one.pid} in state {one.state}: {one.command}" for one in survivors)
+            raise CleanupError(f"a trial left processes that cannot be ended: {names}")
+        record = done.record(begun.trial, answer=self.answer(done.verdict, done.evidence))
+        self.store.write_evidence(begun.trial.key, done.evidence)
+        self.store.add_record(record)
+        self.screen.judged(record, number=begun.number)
+        return record
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since this session began."""
+        return self.parts.clock.now() - self.began_s
+
+    def is_spent(self, effort: Effort, *, running: int) -> bool:
+        """Whether the run has used up a limit of ``effort``, ``running`` trials counted in."""
+        return bool(effort.spent(trials=len(self.store.records()) + running, seconds=self.before_s + self.seconds))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import StoreError
 from harness.core.verdict import FAILURES, Kind
-from harness.plan.budget import limits_set
+from harness.plan.predict import limits_set
 from harness.store.history import History, read_question
 
 if TYPE_CHECKING:

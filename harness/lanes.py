@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from harness.attempts import Interrupted
-from harness.conduct import Conducted
+from harness.conduct import Conducted, Interrupted
 from harness.core.evidence import Evidence
 from harness.core.outcome import Ending, Outcome
 from harness.core.verdict import Confidence, Kind, Verdict
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from harness.attempts import Attempts, Begun
-    from harness.conduct import Parts
+    from harness.conduct import Attempts, Begun, Parts
     from harness.core.record import TrialRecord
     from harness.launch.claims import Claims
     from harness.plan.leases import Lease

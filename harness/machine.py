@@ -63,12 +63,12 @@ def code_fingerprint() -> str:
 
 
 def program_of(question: CampaignSpec) -> str:
-    """The commit of the program that a question runs as it is now; empty of our trainer, and of one out of a commit."""
-    return program_commit() if question.runs_present_program else ""
+    """The commit of the program that a question runs as it is now: of the present folder, of changed files a hash too.
 
-
-def program_commit() -> str:
-    """The commit of the present folder, where a user's program is; of changed files a hash too. Empty without one."""
+    Empty without one, of our trainer, and of a program out of a commit.
+    """
+    if not question.runs_present_program:
+        return ""
     folder = Path.cwd()
     try:
         head, changes = _git(folder, "rev-parse", "--short=12", "HEAD"), _git(folder, "diff", "--no-ext-diff", "HEAD")

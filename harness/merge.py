@@ -14,7 +14,7 @@ from harness.core.campaign import LostShard, Override, ShardProgram, Task
 from harness.core.errors import MergeError, NoRunError
 from harness.report.tried import verdict_counts
 from harness.search.cells import planned_cells
-from harness.spec.cells import chosen_cells, parse_shard, shard_of
+from harness.spec.matrix_axes import chosen_cells, parse_shard, shard_of
 from harness.store import layout
 from harness.store.files import link_files
 from harness.store.history import History
@@ -78,11 +78,6 @@ def is_asked_in(groups: Iterable[Sequence[History]], spec: CampaignSpec) -> bool
         if spec.file == asked.file or _uncut(replace(asked, file=spec.file)) == _uncut(spec):
             return True
     return False
-
-
-def without_a_run(spec: CampaignSpec, *, invocation: Invocation) -> CampaignSpec:
-    """``spec`` where none of its cells was run, which ``invocation`` does."""
-    return replace(spec, lost=(LostShard(name="every shard", cells=spec.cells, invocation=invocation),))
 
 
 def _runs_at(place: Path) -> list[Path]:
@@ -213,11 +208,6 @@ class _Cut:
     present: set[int] = field(default_factory=set[int])
 
     @property
-    def choice(self) -> tuple[tuple[str, str | None], ...]:
-        """The options that choose its cells."""
-        return _choice(self.whole)
-
-    @property
     def gpus(self) -> int | None:
         """The number of GPUs that all of its cells have, where that was asked for."""
         values = self.whole.values_of("--gpus")
@@ -225,6 +215,7 @@ class _Cut:
 
 
 def _choice(whole: Invocation) -> tuple[tuple[str, str | None], ...]:
+    """The options that choose the cells of which ``whole`` runs all."""
     return tuple(pair for pair in whole.options if pair[0] in _CHOOSING)
 
 
@@ -249,12 +240,12 @@ def lost_shards(shards: Sequence[History]) -> tuple[LostShard, ...]:
     for cut in cuts:
         only, by_name = cut.whole.values_of("--only"), cut.whole.values_of("--cell")
         cells = chosen_cells(matrix, planned, cells=by_name, only=only, gpus=cut.gpus)
-        choice = " ".join(f"{name} {value}" for name, value in cut.choice)
+        choice = " ".join(f"{name} {value}" for name, value in _choice(cut.whole))
         which = "" if set(cells) == set(planned) else f" ({choice})"
         for number in sorted(set(range(1, cut.of + 1)) - cut.present):
             name, command = f"shard {number}/{cut.of}{which}", cut.whole.having("--shard", f"{number}/{cut.of}")
             lost.append(LostShard(name=name, cells=shard_of(cells, number, cut.of), invocation=command))
-    if all(map(_shard_of, shards)) and all(len(cut.choice) == 1 and cut.gpus is not None for cut in cuts):
+    if all(map(_shard_of, shards)) and all(len(_choice(cut.whole)) == 1 and cut.gpus is not None for cut in cuts):
         for gpus in sorted(set(map(matrix.gpus_at, planned)) - {cut.gpus for cut in cuts}):
             cells = tuple(cell for cell in planned if matrix.gpus_at(cell) == gpus)
             command = cuts[0].whole.having("--gpus", str(gpus))
@@ -301,7 +292,7 @@ def _cuts(shards: Sequence[History]) -> list[_Cut]:
         if whole is not None:
             number, of = parse_shard(_shard_of(shard))
             cut = _Cut(whole=whole, of=of)
-            cuts.setdefault((cut.choice, of), cut).present.add(number)
+            cuts.setdefault((_choice(whole), of), cut).present.add(number)
     return list(cuts.values())
 
 

@@ -11,7 +11,7 @@ from harness.core.point import Point
 from harness.core.record import TrialRecord
 from harness.core.spec import Allowance
 from harness.core.trial import control_of
-from harness.search.own_command import AGAIN
+from harness.search.afterwards import AGAIN
 from harness.search.strategies import Hearing
 from harness.store.history import History, read_lines
 

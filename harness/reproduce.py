@@ -24,8 +24,8 @@ from harness.report.findings import Findings
 from harness.report.stacks import deciding_sample
 from harness.store import layout
 from harness.store.files import write_atomic
+from harness.store.history import read_evidence
 from harness.store.redact import redact_text
-from harness.store.run_store import read_evidence
 from harness.worker.world import world_of
 
 if TYPE_CHECKING:

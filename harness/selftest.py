@@ -16,8 +16,7 @@ from harness.core.point import Axis, AxisType, Point
 from harness.core.spec import Limits
 from harness.core.trial import Fault, Trial
 from harness.core.verdict import Answer, Case, Kind
-from harness.plan.budget import budget
-from harness.plan.predict import predict
+from harness.plan.predict import budget, predict
 from harness.specimens.catalog import SPECIMENS, Needs
 from harness.specimens.expect import score
 from harness.store.cases import write_case

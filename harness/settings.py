@@ -61,7 +61,7 @@ class Settings:
         return cls(
             runs=runs_dir,
             python=sys.executable,
-            child_env=tuple(sorted(inheritable(env).items())),
+            child_env=tuple(sorted((k, v) for k, v in env.items() if k in INHERITABLE or k.startswith(PREFIXES))),
             patient_env=tuple(
                 sorted((k, v) for k, v in env.items() if k.startswith("NSA_") and not k.startswith(OWN_PREFIX))
             ),
@@ -76,11 +76,6 @@ class Settings:
             child_env=tuple(sorted({**dict(self.child_env), MARK: mark}.items())),
             whole_env=tuple(sorted({**dict(self.whole_env), MARK: mark}.items())),
         )
-
-
-def inheritable(env: Mapping[str, str]) -> dict[str, str]:
-    """The part of ``env`` that a trial inherits."""
-    return {k: v for k, v in env.items() if k in INHERITABLE or k.startswith(PREFIXES)}
 
 
 def inherited() -> tuple[tuple[str, str], ...]:

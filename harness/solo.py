@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.attempts import Attempts, Interrupted
+from harness.conduct import Attempts, Interrupted
 from harness.core.campaign import FOREIGN, CampaignAnswer, CampaignSpec, Task
 from harness.core.matrix import Matrix
 from harness.core.point import Point
@@ -13,9 +13,8 @@ from harness.core.space import Space
 from harness.core.success import Success
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Kind
-from harness.plan.budget import budget
-from harness.plan.predict import INSIDE, longest_silence_s
-from harness.plan.starts import Starts
+from harness.plan.cells import Starts
+from harness.plan.predict import INSIDE, budget, longest_silence_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

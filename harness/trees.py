@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import harness
 from harness.core.errors import CommandError, SpecError
-from harness.spec.elsewhere import git
+from harness.spec.inline import git
 from harness.store import layout
 from harness.store.files import write_atomic
 from harness.store.redact import redact

@@ -42,7 +42,7 @@ from harness.launch import handle, local, prctl, procs
 from harness.launch.table import EXECUTORS
 from harness.report import apart
 from harness.store import fsck
-from harness.store.runs import read_run
+from harness.store.run_store import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

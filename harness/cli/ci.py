@@ -138,16 +138,13 @@ def annotations_of(junit: str) -> Iterator[str]:
         for tag, level in (("failure", "error"), ("error", "warning")):
             for failure in case.iter(tag):
                 title = f"{case.get('name')}: {failure.get('message')}"
-                yield f"::{level} title={_property(title)}::{_data(failure.text or title)}"
+                name = _data(title).replace(":", "%3A").replace(",", "%2C")
+                yield f"::{level} title={name}::{_data(failure.text or title)}"
 
 
 def _data(text: str) -> str:
     """``text`` as GitHub wants it in a workflow command."""
     return text.strip().replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _packaged(name: str) -> str:

@@ -75,7 +75,8 @@ def _recorded(directory: Path) -> Iterator[tuple[str, Verdict, Case | None]]:
     from harness.core.verdict import Case
     from harness.store import layout
     from harness.store.cases import read_cases
-    from harness.store.run_store import read_evidence, read_run
+    from harness.store.history import read_evidence
+    from harness.store.run_store import read_run
 
     if not layout.journal(directory).exists() and directory.is_dir():
         yield from ((row.name, row.verdict, row.case) for row in read_cases(directory))

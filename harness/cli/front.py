@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from harness.cli.exit_codes import ExitCode
 
 COMMANDS = {
-    "bisect": ("harness.cli.bisect:bisect", "Find from which value of an axis training fails."),
+    "bisect": ("harness.cli.searches:bisect", "Find from which value of an axis training fails."),
     "run": ("harness.cli.run:run", "Run any program supervised: progress, verdict, report."),
     "selftest": ("harness.cli.selftest:selftest", "Run every known fault here; expected verdict against got."),
     "matrix": ("harness.cli.matrix:matrix", "Show, check and run matrix files: many cells, each with its expectation."),
     "ci": ("harness.cli.ci:ci", "Write a CI workflow that runs matrix files; print a run as annotations."),
-    "minimise": ("harness.cli.minimise:minimise", "Find the settings that a failure needs."),
-    "explore": ("harness.cli.explore:explore", "Try every pair of settings; find what each failure needs."),
+    "minimise": ("harness.cli.searches:minimise", "Find the settings that a failure needs."),
+    "explore": ("harness.cli.searches:explore", "Try every pair of settings; find what each failure needs."),
     "trial": ("harness.cli.trial:trial", "Run one cell; for git bisect run: 0 good, 1 bad, 125 skip."),
     "report": ("harness.cli.report:report", "Write the report of a run again, from its journal."),
     "classify": ("harness.cli.classify:classify", "Judge the recorded evidence of a run again."),
@@ -40,7 +40,7 @@ COMMANDS = {
     "skip": ("harness.cli.journal:skip", "Leave a cell out of a run."),
     "mark": ("harness.cli.journal:mark", "Say how a cell ends without running it."),
     "graph": ("harness.cli.journal:graph", "The cells that a run tried, as text or for Graphviz."),
-    "fsck": ("harness.cli.fsck:fsck", "Prove that a run is as it was written; save what stands of a damaged one."),
+    "fsck": ("harness.cli.journal:fsck", "Prove that a run is as it was written; save what stands of a damaged one."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: py-spy, ptrace, bytecode, leftovers."),
 }
 """Name, where it is, and what it does."""
@@ -115,7 +115,7 @@ def answered(argv: Sequence[str]) -> int | None:
         return _helped()
     if tuple(argv[:2]) == ("report", "--list") and (len(argv) == 2 or (len(argv) == 4 and argv[2] == "--runs")):
         sys.modules.setdefault("inspect", _Later("inspect"))
-        from harness.cli.failures import tell
+        from harness.cli.exit_codes import tell
         from harness.cli.streams import standing
         from harness.settings import Settings
 

@@ -99,9 +99,8 @@ def guard(
 
     from harness.cli.exit_codes import ExitCode
     from harness.clock import WallClock
-    from harness.guard.guard import Guard, cannot_see, look_into, write_up
+    from harness.guard.guard import Guard, Ledger, cannot_see, look_into, write_up
     from harness.guard.jobs import job_of, of_slurm
-    from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, address
     from harness.settings import Settings
 

@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so."""
         # Before the command: when it fails, no file may be left to open.
-        from harness.cli.failures import short, tell
+        from harness.cli.exit_codes import short, tell
         from harness.cli.fitting import fitting
         from harness.cli.foreign import INVOCATION
 

@@ -1,27 +1,139 @@
-"""nsa-harness matrix: what a matrix file means, before anything runs."""
+"""nsa-harness matrix: what a matrix file means, before anything runs; and its cells run, held against expectations."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import math
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
+from harness.cli.foreign import COMMAND, WithCommand
 from harness.cli.matrix_emit import emit
-from harness.cli.matrix_run import run
+from harness.cli.matrix_options import AXES, asking
 from harness.cli.options import FILES
+from harness.core.matrix import MatrixStrategy
 from harness.core.point import word_of
 from harness.report.text import count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from harness.core.campaign import CampaignSpec
     from harness.core.matrix import Matrix
-    from harness.core.space import Factor, Rule
+    from harness.core.space import Factor
+    from harness.settings import Settings
     from harness.spec.matrix_lint import Lint
+
+
+RUN = """\b
+Examples:
+  nsa-harness matrix run matrices/backward_layers.yaml
+  nsa-harness matrix run matrices/backward_layers.yaml \\
+                         --only 'n_layers>=4' --only attention=nsa --repeat 3
+  nsa-harness matrix run matrices/safe_mode.yaml --cell n_layers=4,seq_len=256
+  nsa-harness matrix run matrices/backward_layers.yaml::layers
+  nsa-harness matrix run --axis layers=1,4,8 --repeat 3 \\
+                         -- python train.py {amp:--amp} --layers {layers}
+  nsa-harness matrix run --resume
+\b
+What may stand behind -- is in nsa-harness minimise --help.
+\b
+Exit codes:
+  0    every cell ended as expected (a search: answered and certified)
+  1    a cell did not; or a search's answer is not certified
+  2    wrong use: unknown option, or an error in the file
+  3    inconclusive, or budget used up: the report is partial
+  4    baseline not reproduced (searches)
+  5    no cell was selected
+  6    the machine spoiled trials, or is in the way
+  130  interrupted; everything so far is kept, --resume continues
+"""
+
+
+@click.command(
+    "run",
+    cls=WithCommand,
+    epilog=RUN,
+    options_metavar="[OPTIONS] [-- COMMAND...]",
+    short_help="Run the cells of a file, a search beside it, or what is typed.",
+)
+@click.argument("file", required=False, metavar="[FILE[::SEARCH]]")
+@AXES
+@click.option(
+    "--strategy",
+    type=click.Choice([strategy.value for strategy in MatrixStrategy]),
+    help="Which cells (default: the file's; full for what is typed).",
+)
+@click.option("--only", multiple=True, metavar="AXIS=VALUE", help="Only planned cells where this holds.")
+@click.option(
+    "--cell",
+    "cells",
+    multiple=True,
+    metavar="AXIS=V,..",
+    shell_complete=complete.cells,
+    help="This cell, also one that is not planned.",
+)
+@click.option("--gpus", type=click.IntRange(min=0), help="Only cells that occupy so many GPUs.")
+@click.option("--shard", metavar="K/N", help="Only the K-th of N equal parts of them.")
+@click.option("--tag", "tags", multiple=True, help="Run nothing unless the file has this tag.")
+@click.option("--repeat", type=click.IntRange(min=1), help="Run each cell so often (default: the file's passes).")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first cell that does not end as expected.")
+@asking
+@click.pass_context
+def run(ctx: click.Context, *, file: str | None, **options: Any) -> None:
+    """Run the cells of FILE, or the search named SEARCH beside it; or every combination of what is typed.
+
+    Each cell is run as often as asked, round by round. A cell that would not pass within its limit even if it were
+    healthy is skipped and says so: its limit could not tell slow from hung.
+    """
+    from harness.cli.campaigns import answer
+    from harness.cli.questions import question_of_cells
+
+    def question(settings: Settings) -> CampaignSpec:
+        spec = question_of_cells(settings, file, options, command=ctx.meta[COMMAND])
+        if spec is None:
+            click.echo(f"no cell was selected{_why_none(file, options)}", err=True)
+            ctx.exit(ExitCode.NOTHING)
+        return spec
+
+    answer(ctx, options, question)
+
+
+def _why_none(file: str | None, options: Mapping[str, Any]) -> str:
+    show = f"see cells and tags with: nsa-harness matrix show {shlex.quote(file)}" if file else ""
+    choosing: list[str] = []
+    for name, option in CHOOSING.items():
+        choosing += [f"{option} {value}" for value in _several(options[name])]
+    if choosing:
+        return f" by {' '.join(choosing)}{show and f'; {show}'}"
+    others = ", ".join(strategy for strategy in MatrixStrategy if strategy is not MatrixStrategy.LIST)
+    return f": its strategy is list, and it includes none. Choose another with --strategy ({others}), or {show}"
+
+
+CHOOSING = {"only": "--only", "cells": "--cell", "gpus": "--gpus", "shard": "--shard", "tags": "--tag"}
+"""Options that leave cells out."""
+
+
+def _several(value: object) -> tuple[object, ...]:
+    """The values that an option was given, none or one or more."""
+    if isinstance(value, tuple):
+        return cast("tuple[object, ...]", value)
+    return () if value is None else (value,)
+
+
+def question_in(settings: Settings, file: str) -> CampaignSpec | None:
+    """What ``matrix run FILE`` asks; None where its matrix plans no cell."""
+    from harness.cli.questions import question_of_cells
+
+    return question_of_cells(settings, file, run.make_context("run", [file]).params)
+
 
 MOST_CELLS = 40
 EPILOG = """\b
@@ -117,7 +229,7 @@ def schema() -> None:
     Put this into the first line of a matrix file:
       # yaml-language-server: $schema=matrix.schema.json
     """
-    from harness.spec.schema import matrix_schema
+    from harness.spec.yaml_file import matrix_schema
 
     click.echo(matrix_schema(), nl=False)
 
@@ -129,7 +241,7 @@ def copy(folder: Path) -> None:
 
     A file that is there already stays as it is.
     """
-    from harness.spec.schema import shipped
+    from harness.spec.yaml_file import shipped
     from harness.store.files import outside_of_runs, write_atomic
 
     for source in (*shipped("*.yaml"), *shipped("matrix.schema.json")):
@@ -146,7 +258,7 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
     from harness.search.cells import forbidden_cells, planned_cells
     from harness.search.constraints import count_cells
     from harness.search.strategies import strategy_of
-    from harness.spec.searches import search_spec
+    from harness.spec.questions import search_spec
 
     space, planned = matrix.space, planned_cells(matrix)
     number, exact = count_cells(space)
@@ -161,7 +273,10 @@ def _plan(matrix: Matrix) -> dict[str, Any]:
         "tags": list(matrix.tags),
         "axes": list(map(_axis, space.factors)),
         "rules": list(map(str, space.rules)),
-        "constraints": list(map(_constraint, space.rules)),
+        "constraints": [
+            {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
+            for rule in space.rules
+        ],
         "product": math.prod(len(factor.axis.values) for factor in space.factors),
         "valid": number,
         "valid_is_exact": exact,
@@ -188,10 +303,6 @@ def _axis(factor: Factor) -> dict[str, Any]:
 
 def _today() -> dt.date:
     return dt.datetime.now(tz=dt.UTC).date()
-
-
-def _constraint(rule: Rule) -> dict[str, Any]:
-    return {"when": dict(rule.when.terms), "require": None if rule.require is None else dict(rule.require.terms)}
 
 
 def _cell(matrix: Matrix, cell: Any) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def jobs(
         SpecError: a full product too large to list, or more groups than jobs.
     """
     from harness.core.errors import SpecError
-    from harness.spec.cells import shard_of
+    from harness.spec.matrix_axes import shard_of
 
     groups: list[tuple[str, Matrix, int, list[Point]]] = []
     total = 0

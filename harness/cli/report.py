@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,8 +163,6 @@ def _uncollected() -> Generator[None]:
 
 
 def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Draw) -> None:
-    from dataclasses import replace
-
     from harness.cli.console import result
     from harness.core.errors import NotWritableError
     from harness.report.bundle import bundle, is_bundle, write_pages
@@ -206,8 +205,7 @@ def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Dra
         laid_out = template if chosen in ("terminal", "html") else None
         text = form(run, directory, chosen, hide=hide, report=report, template=laid_out)
     if options["output"]:
-        _put(options["output"], text, is_named=True)
-        click.echo(f"written: {options['output']}", err=True)
+        _deliver(text, None, {**options, "opened": False})
     elif chosen == "terminal":
         result(text.rstrip("\n"))
     else:
@@ -327,7 +325,7 @@ def _verify(names: tuple[str, ...]) -> ExitCode:
 def _merge(names: tuple[str, ...], settings: Settings) -> ExitCode:
     """A run for each matrix that is named, or that shards are of, reported like any other; the worst of their ends."""
     from harness.cli.console import screen
-    from harness.cli.matrix_run import question_in
+    from harness.cli.matrix import question_in
     from harness.cli.wiring import parts
     from harness.clock import WallClock
     from harness.merge import is_asked_in, merge, shards_at
@@ -358,13 +356,14 @@ def _without_a_run(settings: Settings, spec: CampaignSpec, file: str) -> Run:
     from harness.campaign import Campaign
     from harness.cli.console import screen
     from harness.cli.wiring import new_run, parts
+    from harness.core.campaign import LostShard
     from harness.core.invocation import Invocation
-    from harness.merge import without_a_run
 
     command = Invocation(verb=("matrix", "run"), operands=(file,))
+    lost = replace(spec, lost=(LostShard(name="every shard", cells=spec.cells, invocation=command),))
     with (
         parts(settings, target=spec.matrix.target, executor="local", interrupted=lambda: False) as tools,
-        new_run(settings, without_a_run(spec, invocation=command), invocation=command) as store,
+        new_run(settings, lost, invocation=command) as store,
     ):
         return Campaign(store=store, parts=tools, screen=screen(quiet=True)).settle(seconds=0.0)
 

@@ -92,8 +92,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     """
     from harness.cli.exit_codes import of_program
     from harness.cli.foreign import settings_of, variables
-    from harness.cli.startable import prove_program
-    from harness.cli.wiring import new_run
+    from harness.cli.wiring import new_run, prove_program
     from harness.report.findings import Findings
     from harness.settings import Settings
     from harness.targets.script import ScriptTarget
@@ -126,8 +125,8 @@ def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignS
 
 
 def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> None:
+    from harness.cli.console import RunScreen
     from harness.cli.foreign import pairs, variables
-    from harness.cli.run_screen import RunScreen
     from harness.cli.wiring import Interrupt, lanes
     from harness.cluster.placed import On
     from harness.core.point import Point

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from contextlib import contextmanager
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,17 +14,21 @@ from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.matrix_options import placed
 from harness.cli.options import PER_TRIAL, SEED
+from harness.core.verdict import Kind
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
     from harness.cli.wiring import Interrupt
     from harness.cluster.placed import On
     from harness.conduct import Parts
+    from harness.core.verdict import Verdict
     from harness.selftest import JudgedSpecimen
     from harness.settings import Settings
     from harness.specimens.catalog import Needs, Specimen
+
 
 EPILOG = """\b
 Examples:
@@ -83,14 +90,17 @@ def selftest(ctx: click.Context, *, names: tuple[str, ...], **options: Any) -> N
     """
     from pathlib import Path
 
-    from harness.store.scratch import scratch
+    from harness.clock import WallClock
+    from harness.store.folder import scratch
 
     chosen = _chosen(names, options)
     if options["as_list"]:
         _list(chosen)
         return
+    # Old heartbeats in a trial's folder would be taken for new ones, so each self-test has a folder of its own.
+    own = WallClock().wall().replace(":", "")
     with scratch("nsa-harness-selftest-") as folder:
-        directory = _fresh(Path(options["keep"])) if options["keep"] else folder
+        directory = Path(options["keep"]) / own if options["keep"] else folder
         code = _run(directory, chosen, options)
     if options["keep"]:
         click.echo(f"evidence: {directory}", err=True)
@@ -154,19 +164,10 @@ def _groups(specimen: Specimen) -> frozenset[str]:
 
 
 def _list(chosen: tuple[Specimen, ...]) -> None:
-    import textwrap
-
     for specimen in chosen:
         verdict = "/".join(specimen.kinds) + (f" ({specimen.cause})" if specimen.cause else "")
         click.echo(f"{specimen.name:<20} {specimen.needs.value:<5} {verdict}")
         click.echo(textwrap.fill(specimen.imitates, width=80, initial_indent=" " * 21, subsequent_indent=" " * 21))
-
-
-def _fresh(keep: Path) -> Path:
-    """A folder of its own below ``keep``: old heartbeats in a trial's folder would be taken for new ones."""
-    from harness.clock import WallClock
-
-    return keep / WallClock().wall().replace(":", "")
 
 
 def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, Any]) -> int:
@@ -174,7 +175,6 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
     import uuid
     from contextlib import nullcontext
 
-    from harness.cli.selftest_text import card, summary
     from harness.cli.wiring import Interrupt
     from harness.cluster.placed import On
     from harness.machine import code_fingerprint, describe
@@ -205,7 +205,10 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
         )
         for row in test.rows(names, rounds=rounds, jobs=max(options["jobs"], on.lanes)):
             rows.append(row)
-            _tell(row, number=len(rows), total=total, as_json=as_json)
+            if as_json:
+                click.echo(_json_line(row))
+            else:
+                click.echo(progress(row, number=len(rows), total=total), err=True)
     pids = [pid for pid, value in processes_with(MARK) if value == mark]
     rows.sort(key=lambda row: (row.round, names.index(row.specimen.name)))
     right = sum(row.score.right for row in rows)
@@ -243,15 +246,6 @@ def _parts(
         yield parts
 
 
-def _tell(row: JudgedSpecimen, *, number: int, total: int, as_json: bool) -> None:
-    from harness.cli.selftest_text import progress
-
-    if as_json:
-        click.echo(_json_line(row))
-    else:
-        click.echo(progress(row, number=number, total=total), err=True)
-
-
 def _json_line(row: JudgedSpecimen) -> str:
     import json
 
@@ -276,3 +270,89 @@ def _json_line(row: JudgedSpecimen) -> str:
             "to_verdict_s": None if row.to_verdict_s is None else round(row.to_verdict_s, 3),
         }
     )
+
+
+LAYOUT = "{:<19} {:<10} {:<22} {:>4} {:<8} {:>5} {:>6}"
+"""Name, kind, cause, rank, phase, seconds from the last sign of life to a hang's verdict, rounds that were right."""
+
+NOTHING = "-"
+MOST_ROUNDS = 2
+"""Wrong rounds of a specimen that are explained."""
+
+
+def progress(row: JudgedSpecimen, *, number: int, total: int) -> str:
+    """One finished trial on one line: ``[ 12/400] lock-deadlock  HANG (deadlock)  7.1 s``."""
+    mark = "" if row.score.right else "  WRONG"
+    width = len(str(total))
+    return f"[{number:>{width}}/{total}] {row.specimen.name:<19} {row.verdict!s:<26} {row.seconds:6.1f} s{mark}"
+
+
+def card(rows: Sequence[JudgedSpecimen]) -> list[str]:
+    """The table: what each specimen must get, and below it what it got where that differs."""
+    lines: list[str] = [LAYOUT.format("specimen", "kind", "cause", "rank", "phase", "after", "right")]
+    for of_one in grouped(rows, lambda row: row.specimen.name).values():
+        lines += _specimen(of_one)
+    return lines
+
+
+def summary(rows: Sequence[JudgedSpecimen]) -> list[str]:
+    """How many were right in each column, hangs seen in look-alikes, and the time to a hang's verdict."""
+    columns = ("kind", "cause", "rank", "phase")
+    scores: list[str] = []
+    for column in columns:
+        values = [getattr(row.score, column) for row in rows]
+        judged = len(values) - values.count(None)
+        if judged:
+            scores.append(f"{column} {values.count(True)}/{judged}")
+    lines = [f"right: {', '.join(scores) or 'nothing was run'}"]
+    alike = [row.verdict.kind for row in rows if row.specimen.look_alike]
+    if alike:
+        lines.append(f"look-alikes: {alike.count(Kind.HANG)} called HANG in {len(alike)} runs")
+    hung = [(row.to_verdict_s, row.specimen.name) for row in rows if row.to_verdict_s is not None]
+    if hung:
+        longest_s, which = max(hung)
+        middle_s = median(seconds for seconds, _ in hung)
+        lines.append(f"stall to HANG: median {middle_s:.1f} s, longest {longest_s:.1f} s ({which})")
+    return lines
+
+
+def _specimen(rows: Sequence[JudgedSpecimen]) -> list[str]:
+    specimen = rows[0].specimen
+    wrong = [row for row in rows if not row.score.right]
+    right = len(rows) - len(wrong)
+    waits = [row.to_verdict_s for row in rows if row.to_verdict_s is not None]
+    score = f"{right}/{len(rows)}" if len(rows) > 1 else "ok" if right else "WRONG"
+    lines = [_expected(specimen, slowest_s=max(waits, default=None), score=score)]
+    for verdict, times in _distinct(wrong):
+        got = "  got" if times == 1 else f"  got, {times} times"
+        lines.append(_row(got, verdict.kind, verdict.cause or None, verdict.rank, verdict.phase or None, "", ""))
+    for row in wrong[:MOST_ROUNDS]:
+        where = f"round {row.round}: " if len(rows) > 1 else ""
+        for why in row.score.wrong:
+            text = f"{where}{why}"
+            lines.append(textwrap.fill(text, width=80, initial_indent="    ", subsequent_indent="      "))
+    if len(wrong) > MOST_ROUNDS:
+        lines.append(f"    and {len(wrong) - MOST_ROUNDS} rounds more (--json has them all)")
+    return lines
+
+
+def _row(*columns: object) -> str:
+    return LAYOUT.format(*(NOTHING if column is None else column for column in columns)).rstrip()
+
+
+def _expected(specimen: Specimen, *, slowest_s: float | None, score: str) -> str:
+    after = None if slowest_s is None else f"{slowest_s:.1f}"
+    rank, phase = specimen.verdict_rank, specimen.verdict_phase
+    return _row(specimen.name, "/".join(specimen.kinds), specimen.cause or None, rank, phase or None, after, score)
+
+
+def _distinct(rows: Sequence[JudgedSpecimen]) -> list[tuple[Verdict, int]]:
+    """Verdicts of ``rows`` that differ in a column, most frequent first, and how often each came."""
+    firsts: dict[tuple[object, ...], Verdict] = {}
+    times: Counter[tuple[object, ...]] = Counter()
+    for row in rows:
+        verdict = row.verdict
+        columns = (verdict.kind, verdict.cause, verdict.rank, verdict.phase)
+        firsts.setdefault(columns, verdict)
+        times[columns] += 1
+    return [(firsts[columns], count) for columns, count in times.most_common()]

@@ -10,7 +10,7 @@ from harness.cli.exit_codes import ExitCode
 from harness.cli.options import JSON, PID, SLURM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from harness.observe.job import JobTree
     from harness.reading.places import RankSeen
@@ -99,7 +99,9 @@ def stacks(
         from harness.cli.stacks_text import as_text
 
         result(as_text(job, ranks, groups, all_threads=all_threads))
-    ctx.exit(_exit_code(ranks))
+    if all(rank.missing for rank in ranks) and any(rank.refused for rank in ranks):
+        ctx.exit(ExitCode.INFRA)
+    ctx.exit(ExitCode.FINDINGS if any(rank.missing and rank.required for rank in ranks) else ExitCode.OK)
 
 
 def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple[JobTree, tuple[RankSeen, ...]]:
@@ -129,9 +131,3 @@ def _of_slurm(slurm: str, *, samples: int, note: Callable[[str], None]) -> tuple
     ranks += absent.values()
     ranks.sort(key=lambda one: -1 if one.rank is None else one.rank)
     return slurm_job_tree(slurm, answers), tuple(ranks)
-
-
-def _exit_code(ranks: Sequence[RankSeen]) -> int:
-    if all(rank.missing for rank in ranks) and any(rank.refused for rank in ranks):
-        return ExitCode.INFRA
-    return ExitCode.FINDINGS if any(rank.missing and rank.required for rank in ranks) else ExitCode.OK

@@ -128,7 +128,7 @@ def standing() -> Generator[None]:
         finally:
             out.flush()
             if out.failure is not None and not isinstance(out.failure, BrokenPipeError):
-                from harness.cli.failures import tell
+                from harness.cli.exit_codes import tell
                 from harness.core.errors import StoreError
 
                 sentence = f"standard output could not be written: {out.failure.strerror}"

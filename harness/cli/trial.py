@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial
-from harness.cli.failures import tell
+from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial, tell
 from harness.cli.foreign import RepeatableCommand
 from harness.cli.matrix_options import shared
 from harness.core.errors import NoProgramError
@@ -76,11 +75,14 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
     """
     from harness.cli.campaigns import run_of
     from harness.cli.console import result
+    from harness.cli.questions import question_of_trial
     from harness.report.findings import Findings
     from harness.settings import Settings
 
     settings = Settings.read(runs=options["runs"])
-    run = run_of(ctx, settings, options, lambda _: _question(cell, signature, repeat, options))
+    run = run_of(
+        ctx, settings, options, lambda _: question_of_trial(cell, signature=signature, repeat=repeat, options=options)
+    )
     code = of_trial(Findings(run=run))
     for record in run.records:
         result(f"{record.verdict}: {record.verdict.because}")
@@ -88,27 +90,3 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
         f"{ {GOOD: 'good', BAD: 'bad', SKIP: 'skip'}.get(code, run.ended) } ({code}); run directory: {run.directory}"
     )
     ctx.exit(code)
-
-
-def _question(text: str, signature: str | None, repeat: int, options: dict[str, Any]) -> Any:
-    from harness.cli.matrix_run import how
-    from harness.cli.searches import signature_of
-    from harness.cli.typed_matrix import existing, with_effort
-    from harness.core.campaign import CampaignSpec, Task
-    from harness.spec.cells import parse_cell
-    from harness.spec.matrix import load_matrix
-
-    path, _, cell = text.partition("::")
-    matrix = with_effort(load_matrix(existing(path)).matrix, options)
-    point = parse_cell(cell, matrix.space)
-    return CampaignSpec(
-        question=f"Does {matrix.space.name_of(point)} of {matrix.name} pass?",
-        task=Task.CELLS,
-        matrix=matrix,
-        file=path,
-        cells=(point,),
-        passes=repeat,
-        until_bad=True,
-        signature=signature_of(matrix, signature),
-        **how(matrix, options),
-    )

@@ -2,21 +2,197 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from harness.cli.options import DURATION, JSON, LOCALS, PID, SLURM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from pathlib import Path
 
-    from harness.cli.subjects import Subject
+    from harness.core.campaign import ForeignJob
     from harness.core.evidence import Evidence
+    from harness.core.node import Node
+    from harness.core.outcome import Outcome
     from harness.core.record import TrialRecord
+    from harness.core.trial import Trial
     from harness.core.verdict import Verdict
+    from harness.observe.job import JobTree, Member
+    from harness.observe.procfs import Files
     from harness.settings import Settings
     from harness.store.run_store import RunStore
+
+
+Subject: TypeAlias = "Here | OfSlurm"
+"""A job that somebody else started: ``name`` is what it is called, ``job`` what is told of it in its report."""
+
+
+class Here:
+    """The job of a process of this machine."""
+
+    def __init__(self, pid: int) -> None:
+        """Find it.
+
+        Raises:
+            NoJobError: no such process, or no Python process in its tree.
+        """
+        from harness.observe.job import ProcTree
+
+        self._pid, self._tree = pid, ProcTree(named=pid)
+        self._at = self._present()
+        self.name = f"process {pid} ({self._at.launcher.command})"
+        self.job = _job_of(self._at)
+
+    def to_end(self, stuck: int | None) -> str:
+        """The command that ends it, of which the process ``stuck`` hangs; empty where that would end ourselves."""
+        import os
+
+        from harness.observe.job import ancestors
+        from harness.observe.proc import Proc
+        from harness.observe.to_end import to_end
+
+        above = ancestors(os.getpid())
+        return to_end(self._at, stuck=stuck, tree=self._tree, above=above, is_deaf=Proc().is_deaf_to_the_end)
+
+    def still_there(self) -> bool:
+        """Whether it has not ended; from now on it is looked at as it is now."""
+        from harness.observe.job import NoJobError, is_same
+
+        if not any(is_same(worker.member) for worker in self._at.workers):
+            return False
+        try:
+            self._at = self._present()
+        except NoJobError:  # it has ended between two looks at the table
+            return False
+        return True
+
+    def look(
+        self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
+    ) -> tuple[Outcome, Evidence]:
+        """The job watched for some seconds."""
+        from harness.classify.engine import classify
+        from harness.clock import WallClock
+        from harness.core.verdict import Case
+        from harness.observe.attach import Looker, eyes
+        from harness.observe.job import is_same
+
+        return Looker(
+            job=self._at,
+            trial=trial,
+            folder=folder,
+            clock=WallClock(),
+            eyes=eyes(keeps_locals=keeps_locals),
+            is_same=is_same,
+            judge=lambda outcome, evidence: classify(Case(trial=trial, outcome=outcome, evidence=evidence)),
+            note=note,
+            tree=self._tree,
+        ).run()
+
+    def _present(self) -> JobTree:
+        from harness.observe.job import find_job
+
+        return find_job(self._pid, tree=self._tree)
+
+
+def _job_of(tree: JobTree) -> ForeignJob:
+    """What is told of a job of this machine by the process of its first rank, command lines without secrets."""
+    import os
+    import socket
+
+    from harness.core.campaign import ForeignJob
+    from harness.observe.procfs import Files
+
+    files, member = Files(), tree.members[0]
+    since_boot_s = float((files.text("uptime") or "0").split()[0])
+    age_s = since_boot_s - member.started / os.sysconf("SC_CLK_TCK")
+    return ForeignJob(
+        command=_command(member, files),
+        directory=files.link(f"{member.pid}/cwd"),
+        host=socket.gethostname(),
+        age_s=round(age_s, 1) if age_s > 0 else None,
+        others=tuple(f"process {other.pid}, {_command(other, files)}" for other in tree.beside_the_first),
+    )
+
+
+def _command(member: Member, files: Files) -> str:
+    import shlex
+
+    from harness.store.redact import redact_argv
+
+    words = files.parts(f"{member.pid}/cmdline") or member.argv.split() or [member.command]  # it has just ended
+    return shlex.join(redact_argv(words))
+
+
+class OfSlurm:
+    """A job of Slurm, seen by an agent on each of its nodes."""
+
+    def __init__(self, job: str, members: list[Any]) -> None:
+        from harness.core.campaign import ForeignJob
+
+        self._job, self._members = job, members
+        self.name = f"job {job} of Slurm"
+        self.job = ForeignJob()
+
+    def to_end(self, stuck: int | None) -> str:
+        """The command that ends it, whichever of its processes is ``stuck``."""
+        return f"scancel {self._job}"
+
+    def still_there(self) -> bool:
+        """Whether it has not ended."""
+        from harness.cluster.onlook import NoSlurmJobError, nodes_of
+
+        try:
+            return nodes_of(self._job) > 0
+        except NoSlurmJobError:
+            return False
+
+    def look(
+        self, trial: Trial, *, folder: Path, keeps_locals: bool, note: Callable[[str], None]
+    ) -> tuple[Outcome, Evidence]:
+        """The job watched for some seconds, on all of its nodes at once."""
+        from dataclasses import replace
+
+        from harness.cluster.joint import lasted_s
+        from harness.cluster.onlook import ask
+        from harness.core.campaign import ForeignJob
+        from harness.core.codec import from_json, to_json
+        from harness.core.columns import from_columns
+        from harness.core.evidence import Evidence
+        from harness.core.outcome import Outcome
+        from harness.reading.join import join
+        from harness.store.redact import redact_argv
+
+        note(f"watching it on {len(self._members)} node(s)")
+        order = {"slurm": self._job, "trial": to_json(trial), "locals": keeps_locals}
+        answers, failures = ask(self._members, order)
+        for failure in failures:
+            note(f"not seen: {failure}")
+        hosts = ", ".join(node.host for node, _ in answers)
+        self.job = ForeignJob(command=" ".join(redact_argv(answers[0][1]["command"].split())), host=hosts)
+        parts: list[tuple[Node, Outcome, Evidence]] = []
+        there: list[Outcome] = []
+        for node, answer in answers:
+            outcome = from_json(Outcome, answer["outcome"])
+            parts.append((node, outcome, from_columns(Evidence, answer["evidence"])))
+            if outcome.exit is None:
+                there.append(outcome)
+        return replace((there or [parts[0][1]])[0], duration_s=lasted_s(parts)), join(parts)
+
+
+@contextmanager
+def subject_of(pid: int | None, slurm: str | None, *, note: Callable[[str], None]) -> Generator[Subject]:
+    """What the command line names; a job of Slurm is left by its agents when the block is."""
+    if slurm is None:
+        yield Here(pid or 0)
+        return
+    from harness.cluster.onlook import onlookers
+
+    with onlookers(slurm, note=note) as members:
+        yield OfSlurm(slurm, members)
+
 
 EPILOG = """\b
 Examples:
@@ -69,7 +245,6 @@ def watch(
     """
     from harness.cli.console import progress
     from harness.cli.exit_codes import ExitCode, of_watched
-    from harness.cli.subjects import subject_of
     from harness.clock import WallClock
     from harness.report.words import so_far
     from harness.settings import Settings
@@ -155,6 +330,7 @@ def _tell(
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
+    from harness.report.stacks import deciding_sample
     from harness.report.stops import stops_of
     from harness.store import layout
 
@@ -165,7 +341,8 @@ def _tell(
     evidence = by_trial.get(record.trial.key)
     there = subject.still_there()
     is_over = not there and record.verdict.cause != ENDED
-    end_it = subject.to_end(_process_of(record, evidence)) if there else ""
+    sample = deciding_sample(evidence, record.verdict) if evidence is not None else None
+    end_it = subject.to_end(sample.pid if sample is not None else None) if there else ""
     job = replace(subject.job, end_it=end_it, is_over=is_over)
     store.add_end(why="answered", seconds=lasted_s, answer=CampaignAnswer(job=job))
     stuck = _stuck(record, evidence)
@@ -184,14 +361,6 @@ def _tell(
         label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
         result(one.watched(record, by_trial, job=job, where=where, argv=argv, label=label, stuck=stuck))
     return evidence
-
-
-def _process_of(record: TrialRecord, evidence: Evidence | None) -> int | None:
-    """The process that the verdict is about, as far as its stack was seen."""
-    from harness.report.stacks import deciding_sample
-
-    sample = deciding_sample(evidence, record.verdict) if evidence is not None else None
-    return sample.pid if sample is not None else None
 
 
 def _stuck(record: TrialRecord, evidence: Evidence | None) -> tuple[Verdict, ...]:

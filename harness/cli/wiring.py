@@ -1,7 +1,8 @@
-"""Put the parts of a run together: target, executor, stack sources, clock, interrupt flag."""
+"""Put the parts of a run together: target, executor, stack sources, clock, interrupt flag; prove that it can start."""
 
 from __future__ import annotations
 
+import shlex
 import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,22 +15,28 @@ from harness.clock import WallClock
 from harness.cluster.joint import Crew
 from harness.cluster.placed import placed
 from harness.conduct import Parts
+from harness.core.command_line import composed
+from harness.core.errors import NoProgramError
 from harness.core.outcome import asked_by
 from harness.launch.claims import Claims
+from harness.launch.program import why_not_startable
 from harness.launch.table import EXECUTORS
 from harness.observe.devices.nvml import Nvml
 from harness.observe.neighbours import identity
 from harness.observe.stacks.table import load_sources
 from harness.targets import TARGETS
+from harness.targets.script import ScriptTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from types import FrameType
 
     from harness.cluster.placed import On
     from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
+    from harness.core.matrix import Matrix
     from harness.core.ports import Executor, Target
+    from harness.core.space import Bundle
     from harness.settings import Settings
     from harness.store.run_store import RunStore
 
@@ -137,3 +144,58 @@ class Interrupt:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
+
+
+def prove_program(
+    settings: Settings, config: Mapping[str, object], *, env: Sequence[tuple[str, str]], is_elsewhere: bool
+) -> None:
+    """Refuse a program that cannot be started on this machine with the PATH and in the folder that it will have.
+
+    Raises:
+        NoProgramError: why, in a sentence.
+    """
+    if not is_elsewhere:
+        _refuse(*_start(settings, config, env=env, python=settings.python))
+
+
+def prove_programs(settings: Settings, matrix: Matrix, *, is_elsewhere: bool) -> None:
+    """The same for every cell of ``matrix``, where all of them start one program; else a trial shows it.
+
+    Raises:
+        NoProgramError: why, in a sentence.
+    """
+    if is_elsewhere or not matrix.command:
+        return
+    starts: set[tuple[str, str | None, str]] = set()
+    for bundle in _one_by_one(matrix):
+        config = ScriptTarget(python="").config({"command": shlex.join(matrix.command), **dict(bundle.config)})
+        if bundle.commit:  # the folder is that of a worktree, which is not made yet
+            config.pop("directory", None)
+        starts.add(_start(settings, config, env=bundle.env, python=bundle.python or settings.python))
+    if len(starts) == 1:
+        _refuse(*starts.pop())
+
+
+def _one_by_one(matrix: Matrix) -> Iterator[Bundle]:
+    """The good cell, and every value of each axis in it."""
+    yield matrix.bundle(matrix.space.good)
+    for factor in matrix.space.factors:
+        for value in factor.axis.values:
+            yield matrix.bundle(matrix.space.good.with_value(factor.name, value))
+
+
+def _start(
+    settings: Settings, config: Mapping[str, Any], *, env: Sequence[tuple[str, str]], python: str
+) -> tuple[str, str | None, str]:
+    """The program of a trial, its PATH, and its folder (empty: not there yet)."""
+    line = composed(config, python=python, env=env)
+    path = {**dict(settings.whole_env), **dict(line.variables)}.get("PATH")
+    return line.argv[0] if line.argv else "", path, str(config.get("directory") or "")
+
+
+def _refuse(name: str, path: str | None, directory: str) -> None:
+    if "/" in name and not directory:
+        return
+    why = why_not_startable(name, path=path, directory=directory)
+    if why:
+        raise NoProgramError(why)

@@ -43,7 +43,7 @@ from harness.observe.stacks.table import load_sources
 from harness.observe.survey import Survey
 from harness.reading.join import numbered
 from harness.settings import surroundings
-from harness.store.scratch import scratch
+from harness.store.folder import scratch
 from harness.targets import TARGETS
 
 if TYPE_CHECKING:

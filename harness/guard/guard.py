@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.core.errors import HarnessError, NotBegunError
 from harness.guard import jobs
 from harness.guard.jobs import Guarded
 from harness.guard.policy import BLIND, Look, Vigil, What, may_end, routine
@@ -23,6 +25,7 @@ from harness.guard.receivers import Delivery, Message
 from harness.observe.proc import Proc
 from harness.observe.stacks.dumper import find_tool
 from harness.report.clean import clean
+from harness.store.files import write_failed
 from harness.store.redact import redact_text
 
 if TYPE_CHECKING:
@@ -30,8 +33,79 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.core.ports import Clock
-    from harness.guard.ledger import Ledger
     from harness.guard.receivers import Metrics, Receiver
+
+
+LEDGER = "guard.jsonl"
+
+
+class GuardedError(HarnessError):
+    """Another guard writes into this folder."""
+
+    help = "Give this one another folder with --runs, or end the other"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Events, one JSON object a line; ``lost`` are lines that the disk did not take yet."""
+
+    path: Path
+    fd: int = -1
+    lost: list[bytes] = field(default_factory=list[bytes])
+
+    @classmethod
+    def open(cls, folder: Path) -> Ledger:
+        """The ledger in ``folder``, for one guard at a time.
+
+        Raises:
+            GuardedError: another guard has it.
+            NotBegunError: it cannot be written.
+        """
+        path = folder / LEDGER
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise NotBegunError(write_failed(path, error, safe="no job was touched")) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise GuardedError(f"another guard writes {path}") from None
+        return cls(path, fd)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Everything that was written; a line that was cut off by a power cut is left out."""
+        events: list[dict[str, Any]] = []
+        for line in self.path.read_bytes().splitlines():
+            with suppress(ValueError):
+                events.append(dict(json.loads(line)))
+        return events
+
+    def add(self, **event: object) -> bool:
+        """Write one event, and those that the disk did not take before; False while it does not."""
+        self.lost.append((json.dumps(event, ensure_ascii=True) + "\n").encode())
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Write what the disk has not taken yet."""
+        while self.lost:
+            try:
+                size = os.fstat(self.fd).st_size
+                line = self.lost[0]
+                if os.write(self.fd, line) < len(line):
+                    os.ftruncate(self.fd, size)  # half a line would spoil the next one
+                    return False
+                os.fsync(self.fd)
+            except OSError:
+                return False
+            self.lost.pop(0)
+        return True
+
+    def close(self) -> None:
+        """Let another guard write."""
+        os.close(self.fd)
+
 
 SUSPECT = "suspect"
 """The event of a first look that says HANG, or, without a cause, of what has taken that back."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from harness.core.command_line import composed
 from harness.core.dotted import flatten
 from harness.core.errors import SpecError, suggestion, unknown
 from harness.core.ports import CellRequest
 from harness.core.success import PASSES
 from harness.core.trial import ATTENTION, CONTROLS, DENSE, NO_FAULT, Trial, control_of
-from harness.plan.budget import budget
+from harness.core.verdict import NEVER_STARTED
+from harness.plan.predict import budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import CampaignSpec
     from harness.core.point import Point, Value
     from harness.core.ports import Target
+    from harness.core.record import TrialRecord
 
 
 class Trees(Protocol):
@@ -152,3 +155,37 @@ class CellPlanner:
                 raise SpecError("control 'no-fault' changes nothing: no fault is planted; leave it out")
             if name == DENSE and flatten(self._config(self.spec.corner)).get(ATTENTION) in (None, "dense"):
                 raise SpecError("control 'dense' changes nothing: the attention is not one of nsa's; leave it out")
+
+
+ENOUGH = 3
+"""So many trials that never started say of a program that the next will not start either."""
+
+Program: TypeAlias = tuple[str | None, ...]
+
+
+@dataclass(slots=True)
+class Starts:
+    """Which programs never started, in how many trials in a row, and why."""
+
+    _failures: dict[Program, list[str]] = field(default_factory=dict[Program, list[str]])
+
+    def note(self, record: TrialRecord) -> None:
+        """Take in how a trial ended."""
+        failures = self._failures.setdefault(_program(record.trial), [])
+        if record.verdict.cause == NEVER_STARTED:
+            failures.append(record.outcome.why)
+        else:
+            failures.clear()
+
+    def why_not(self, trial: Trial) -> str:
+        """Why ``trial`` need not be tried; empty where its program has started, or was hardly tried."""
+        failures = self._failures.get(_program(trial), [])
+        return f"it never started in {len(failures)} trials: {failures[-1]}" if len(failures) >= ENOUGH else ""
+
+
+def _program(trial: Trial) -> Program:
+    """What is started, and where it is looked for: trials that have all of this in common start or do not."""
+    if trial.target != "command":
+        return (trial.target, trial.python, trial.tree)
+    line = composed(trial.config, python=trial.python or "python", env=trial.env)
+    return (*line.argv[:1], dict(line.variables).get("PATH"), trial.tree)

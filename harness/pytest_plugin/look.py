@@ -206,7 +206,7 @@ class SessionLook:
     def trial(self) -> Trial:
         """What is watched, as a trial with the patience of ``run`` and without a limit of time."""
         from harness.core.trial import Limit
-        from harness.plan.budget import LEAST_STALL_S
+        from harness.plan.predict import LEAST_STALL_S
         from harness.solo import foreign_trial
 
         return foreign_trial(

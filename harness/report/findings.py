@@ -19,7 +19,7 @@ from harness.core.verdict import FAILURES, Answer, Kind
 from harness.report.facts import evidence_parts, object_at
 from harness.report.tried import Cell, Group, Numbered, Pairs, TrialSet, pairs_of, place_on, together
 from harness.store import layout
-from harness.store.evidence import read_evidence
+from harness.store.history import read_evidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence, Set

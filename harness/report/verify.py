@@ -28,7 +28,8 @@ from harness.report.render.json import drawn_with
 from harness.store import fsck, journal, layout
 from harness.store.archive import unpacked
 from harness.store.files import read_text
-from harness.store.run_store import read_evidence, read_run
+from harness.store.history import read_evidence
+from harness.store.run_store import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

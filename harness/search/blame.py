@@ -10,7 +10,7 @@ from harness.core.cause import Cause, CellCount, Minimised, MinimiseFinding
 from harness.core.point import assignment
 from harness.core.verdict import REFUSED
 from harness.search.certificate import excluded_rate, stated
-from harness.search.ladder import members
+from harness.search.constraints import members
 from harness.search.tables import of_cell
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import CampaignAnswer, CampaignSpec
     from harness.core.cause import Need
     from harness.core.record import TrialRecord
-    from harness.search.ladder import Levels
+    from harness.search.constraints import Levels
     from harness.search.minimise import Minimise
 
 
@@ -101,15 +101,12 @@ def _sentence(cause: Cause) -> str:
         each = "it" if len(cause.needs) == 1 else "any one of them"
         which = "" if len(certified) == len(cause.needs) else f" ({', '.join(certified)})"
         times = f"{min(passes)}" if min(passes) == max(passes) else f"{min(passes)} to {max(passes)}"
-        text += f"; with {each}{which} taken back it passed {times} times{_failing_rarely(cleared)}"
+        # A certificate with failures in it is worth that of fewer passes without; it says so.
+        names = ", ".join(cleared)
+        rarely = f", more often where a failure did not come again ({names})" if names else ", never failing"
+        text += f"; with {each}{which} taken back it passed {times} times{rarely}"
         text += _detectable_rate(cause.excluded_rate, cause.confidence)
     return text + "."
-
-
-def _failing_rarely(cleared: Sequence[str]) -> str:
-    """A certificate with failures in it is worth that of fewer passes without; it says so."""
-    names = ", ".join(cleared)
-    return f", more often where a failure did not come again ({names})" if names else ", never failing"
 
 
 def _excluding(count: CellCount, confidence: float) -> str:

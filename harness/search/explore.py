@@ -11,9 +11,9 @@ from harness.core.cause import Explored
 from harness.core.point import AxisType
 from harness.core.space import Rule, Selector, Space
 from harness.search.blame import about, rareness
+from harness.search.cells import Combination, Covering, combinations_in, covering_array, suspects
 from harness.search.certificate import stated
 from harness.search.costs import NOT_MEASURED
-from harness.search.covering import Combination, Covering, combinations_in, covering_array, suspects
 from harness.search.minimise import Minimise
 from harness.search.script import Observation, Script, Steps
 

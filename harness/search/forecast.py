@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from harness.core.boundary import PlanEstimate
 from harness.core.verdict import Answer
+from harness.search.constraints import members
 from harness.search.costs import NOT_MEASURED
-from harness.search.ladder import members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.search.ladder import Levels
+    from harness.search.constraints import Levels
     from harness.search.minimise import Minimise
     from harness.search.threshold import ThresholdSearch
 

@@ -116,7 +116,8 @@ class Oracle:
         if verdict.kind is Kind.CRASH and frames[0] != self._frames[0]:
             return True
         if verdict.path and self._path and not self._code_varies:
-            return _parts(verdict.path, self._path)
+            # The frames furthest out may be missing from one of them.
+            return any(one != other for one, other in zip(verdict.path, self._path, strict=False))
         if verdict.kind is Kind.CRASH:
             message = _message(verdict)
             return bool(message and self._message) and message != self._message and frames != self._frames
@@ -132,11 +133,6 @@ class Oracle:
         if verdict.path and self._path and frames[:1] == self._frames[:1]:
             return f"{verdict} in {_place(verdict.path, self._path)}"
         return f"{verdict} in {_place(frames, self._frames)}" if frames else str(verdict)
-
-
-def _parts(path: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two ways differ; the frames furthest out may be missing from one of them."""
-    return any(one != another for one, another in zip(path, other, strict=False))
 
 
 def _message(verdict: Verdict) -> str:
@@ -173,7 +169,8 @@ def not_followed(
     for words, alike in cells.items():
         points, verdict = [record.trial.point for record in alike], alike[0].verdict
         simplest = min(points, key=lambda cell: len(set(cell) - set(space.good)))
-        where = f"{_times(points)}, with {space.name_of(simplest)}{_elsewhere(points)}"
+        times = f"{len(points)} time{'' if len(points) == 1 else 's'}"
+        where = f"{times}, with {space.name_of(simplest)}{_elsewhere(points)}"
         if verdict.cause == REFUSED:
             sentences.append(f"Refused by the program, so that nothing was tried there: {words}, {where}.")
             continue
@@ -193,10 +190,6 @@ def _sought_by(kind: Kind, away: Sequence[str], *, is_followed: bool) -> str:
 def _in_words(verdict: Verdict) -> str:
     """The failure, with what the program refused where it refused its command line."""
     return f"{verdict}, {signature_line(verdict.signature)}" if verdict.cause == REFUSED else str(verdict)
-
-
-def _times(points: Sequence[Point]) -> str:
-    return f"{len(points)} time{'' if len(points) == 1 else 's'}"
 
 
 def _elsewhere(points: Sequence[Point]) -> str:

@@ -126,10 +126,6 @@ class Script:
         """Failures of ``cell``."""
         return self.tallies[cell].bad if cell in self.tallies else 0
 
-    def unresolved(self, cell: Point) -> int:
-        """Answers of ``cell`` that were neither."""
-        return self.tallies[cell].unresolved if cell in self.tallies else 0
-
     def count(self, cell: Point) -> CellCount:
         """What was seen of ``cell``, to keep."""
         tally = self.tallies.get(cell, Tally())

@@ -10,7 +10,7 @@ from harness.core.campaign import AxisFit, CellResult, CellStatus, FailureTable
 from harness.core.cause import CellCount
 from harness.core.point import AxisType, Point
 from harness.core.verdict import NEVER_ENDED_WELL, Answer, Kind
-from harness.search.covering import suspects
+from harness.search.cells import suspects
 from harness.search.implicate import axis_verdicts, without
 from harness.search.scaling import fits_along, scaling_of
 from harness.search.tally import counted
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from harness.core.matrix import Expectation, Matrix
     from harness.core.record import TrialRecord
     from harness.core.space import Space
-
-MB = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,19 +166,11 @@ def _result(matrix: Matrix, cell: Point, records: Sequence[TrialRecord], facts: 
         failure=failure,
         keys=tuple(keys),
         said=f"{override.by}: {override.why}" if override else "",
-        ran=_ran(keys, facts),
+        ran=next((facts.ran[key] for key in keys if key in facts.ran), ""),
         seconds=seconds,
         gpu_seconds=seconds * matrix.gpus_at(cell),
         predicted_s=facts.predicted_s.get(cell),
     )
-
-
-def _ran(keys: Sequence[str], facts: Facts) -> str:
-    """What the first of these trials of which that is known really ran."""
-    for key in keys:
-        if key in facts.ran:
-            return facts.ran[key]
-    return ""
 
 
 def count_of(cell: Point, records: Sequence[TrialRecord]) -> CellCount:

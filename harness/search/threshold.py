@@ -1,7 +1,7 @@
 """ThresholdSearch: from which value of an ordered axis does it fail? Search on the cheap side, then certify.
 
 A hang costs its whole limit and a pass a second or two, so halving the interval is not what costs least: the next value
-is the one of least expected cost, at the prices that were seen in this run (:mod:`harness.search.split`), and most
+is the one of least expected cost, at the prices that were seen in this run (:mod:`harness.search.costs`), and most
 trials are passes. It is never assumed that a failing value exists; "no failing value" is an answer like others.
 
 What does not work, with what it cost where it was tried:
@@ -21,7 +21,9 @@ docs/adr/0007 has the decision, bench/results/search-*.md the prices.
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from harness.core.errors import SpecError
@@ -30,17 +32,18 @@ from harness.core.ports import CellRequest
 from harness.core.verdict import Answer
 from harness.search.certificate import Certificate
 from harness.search.conclude import MANY_PASSES, conclude
-from harness.search.costs import Costs
-from harness.search.flaky import DOUBT, Doubts, rarest_rate
+from harness.search.costs import Costs, failures_allowed, next_probe
 from harness.search.forecast import outlook
-from harness.search.split import failures_allowed, next_probe
-from harness.search.tally import Tally, false_alarms
+from harness.search.tally import RAREST, Tally, false_alarms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from harness.core.boundary import Boundary, PlanEstimate
     from harness.core.campaign import CampaignAnswer
     from harness.core.point import Axis
     from harness.core.spec import Effort
+
 
 LEAST_PASSES = 18
 MOST_PASSES = 44
@@ -358,3 +361,59 @@ def _numbers(axis: Axis) -> tuple[float, ...]:
     if axis.is_named:
         return tuple(map(float, range(len(axis.values))))
     return tuple(axis.size(value) or 0.0 for value in axis.values)
+
+
+DOUBT = 0.1
+"""A value is taken to pass, for now, when the chance that it fails is at most this; its certificate decides."""
+
+
+def rarest_rate(suspects: Iterable[Tally]) -> float:
+    """The smallest failure rate that a failing value showed; 1 while none of them ever passed.
+
+    With one failure added, so that few trials do not make a failure look rarer than it is; never below ``RAREST``.
+    """
+    rarest = 1.0
+    for tally in suspects:
+        if tally.good:
+            rarest = min(rarest, (tally.failures + 1) / (tally.good + tally.failures + 1))
+    return max(rarest, RAREST)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """For the values below the first suspect: how likely each is to fail already, at ``rate``.
+
+    ``below[i]`` is the chance that value ``i`` fails. All values that are not ruled out are equally likely to be the
+    first failing one beforehand. A pass at a value speaks for that value and for all smaller ones, because a failure
+    does not become rarer along the axis. Failures that were cleared (``tally.CLEARED``) speak neither way.
+    """
+
+    rate: float
+    below: tuple[float, ...]
+
+    @staticmethod
+    def of(tallies: Sequence[Tally], *, ruled_out: int, rate: float) -> Doubts:
+        """From what was seen of the values below the first suspect; those up to ``ruled_out`` pass for certain."""
+        for_a_pass = math.log1p(-rate)
+        logs = [0.0]
+        for tally in reversed(tallies):
+            logs.append(logs[-1] + tally.good * for_a_pass)
+        possible = logs[::-1][ruled_out + 1 :]
+        peak = max(possible)
+        weights = [0.0] * (ruled_out + 1) + [math.exp(log - peak) for log in possible]
+        total = math.fsum(weights)
+        return Doubts(rate, tuple(weight / total for weight in accumulate(weights[:-1])))
+
+    def most_telling(self, probes: Sequence[int], *, pass_s: Sequence[float], fail_s: float) -> int:
+        """The element of ``probes`` of which one trial tells most about the threshold for its expected seconds."""
+        return max(zip(probes, pass_s, strict=True), key=lambda probe: self._worth(probe[0], probe[1], fail_s))[0]
+
+    def _worth(self, position: int, pass_s: float, fail_s: float) -> float:
+        chance = self.below[position]
+        fails = chance * self.rate
+        bits = _entropy(fails) - chance * _entropy(self.rate)
+        return bits / (fails * fail_s + (1 - fails) * pass_s)
+
+
+def _entropy(chance: float) -> float:
+    return -sum(p * math.log(p) for p in (chance, 1 - chance) if p > 0)

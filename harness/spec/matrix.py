@@ -31,11 +31,10 @@ from harness.core.spec import Effort, Limits
 from harness.core.verdict import Kind
 from harness.spec.amounts import duration
 from harness.spec.fault import parse_fault
-from harness.spec.load import kind_among
-from harness.spec.load import parse as parse_question
 from harness.spec.matrix_axes import at, axes_of, axis_of, bundle_of, cell_of, factor_of, selector_of
-from harness.spec.schema import validated
-from harness.spec.yaml_file import read_file, read_yaml
+from harness.spec.questions import kind_among
+from harness.spec.questions import parse as parse_question
+from harness.spec.yaml_file import read_file, read_yaml, validated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The axes of a matrix file: their values, what each value does, and selectors such as ``{n_layers: ">=5"}``."""
+"""The axes of a matrix: their values, what each does, and the cells that ``{n_layers: ">=5"}`` or ``fa2=1`` means."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.core.command_line import PYTHON, placeholders, starts_interpreter
 from harness.core.errors import CommandError, FileError, SpecError, suggestion
 from harness.core.point import Axis, AxisType, Value, size_of, word_of
-from harness.core.space import Bundle, Factor, Selector
-from harness.spec.axes import setting
+from harness.core.space import BASELINE, Bundle, Factor, Selector
+from harness.spec.axes import MOST_VALUES, setting
 from harness.store.redact import redact_text, secrets
 from harness.trainer import NoTrainerError
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from harness.core.command_line import Placeholder
+    from harness.core.matrix import Matrix
+    from harness.core.point import Point
+    from harness.core.space import Space
     from harness.spec.yaml_file import Lines
+
 
 OPERATORS = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
 _COMPARISON = re.compile(r"\s*(>=|<=|!=|>|<)\s*(\S+)\s*")
-MOST_VALUES = 4096
 
 
 @contextmanager
@@ -319,3 +322,95 @@ def _text(value: Any) -> str:
 def _listed(axis: Axis) -> str:
     values = list(map(word_of, axis.values))
     return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:3])} .. {values[-1]}"
+
+
+_TERM = re.compile(r"\s*(?P<name>[^\s<>=!]+)\s*(?P<op>>=|<=|!=|==|>|<|=)\s*(?P<value>.+?)\s*")
+
+
+def parse_cell(text: str, space: Space) -> Point:
+    """The cell that ``text`` names: ``n_layers=5,attention=nsa``, every other axis at its good value.
+
+    ``baseline`` (or ``good``, or nothing) has every good value, ``bad`` every bad one.
+
+    Raises:
+        SpecError: no such axis or value, with the nearest, or a cell that breaks a rule.
+    """
+    axes = axes_of(space.factors)
+    if text.strip() in ("", "good", BASELINE, "bad"):
+        cell = space.bad if text.strip() == "bad" else space.good
+    else:
+        values: dict[str, Value] = {}
+        for match in _terms(text, ("=", "==")):
+            name = match["name"]
+            values[name] = typed_value(axes.get(name), match["value"])
+        cell = space.cell(cell_of(values, axes))
+    rule = space.broken(cell)
+    if rule is not None:
+        raise SpecError(f"cell {space.name_of(cell)} breaks a rule: {rule}")
+    return cell
+
+
+def parse_selector(texts: Iterable[str], space: Space) -> Selector:
+    """The cells for which all of ``texts`` hold: ``n_layers>=5``, ``attention=nsa|dense``, ``fa2=1``.
+
+    Raises:
+        SpecError: no such axis or value, with the nearest.
+    """
+    axes, terms = axes_of(space.factors), dict[str, object]()
+    for text in texts:
+        for match in _terms(text, None):
+            name, op, value = match["name"], match["op"], match["value"]
+            axis = axes.get(name)
+            if op in ("=", "=="):
+                parts = [typed_value(axis, part) for part in value.split("|")]
+                terms[name] = parts[0] if len(parts) == 1 else parts
+            else:
+                terms[name] = f"{op}{value}"
+    return selector_of(terms, axes)
+
+
+def chosen_cells(
+    matrix: Matrix, planned: Iterable[Point], *, cells: Iterable[str], only: Sequence[str], gpus: int | None
+) -> tuple[Point, ...]:
+    """The cells that ``--cell``, ``--only`` and ``--gpus`` choose, which a shard is a part of; else those ``planned``.
+
+    Raises:
+        SpecError: no such axis or value, or a cell that breaks a rule.
+    """
+    by_name = [parse_cell(text, matrix.space) for text in cells]
+    if by_name and not only:
+        return tuple(by_name)
+    selector = parse_selector(only, matrix.space)
+    chosen = dict.fromkeys(by_name)
+    for cell in planned:
+        is_as_large = gpus is None or matrix.gpus_at(cell) == gpus
+        if is_as_large and selector.holds(dict(cell)):
+            chosen[cell] = None
+    return tuple(chosen)
+
+
+def shard_of(cells: Sequence[Point], number: int, shards: int) -> tuple[Point, ...]:
+    """Every ``shards``-th cell from the ``number``-th on, so that neighbours, which cost alike, are spread."""
+    return tuple(cells[number - 1 :: shards])
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/3`` as its two numbers.
+
+    Raises:
+        SpecError: it is not K/N.
+    """
+    number, slash, shards = text.partition("/")
+    if not slash or not number.isdigit() or not shards.isdigit() or not 1 <= int(number) <= int(shards):
+        raise SpecError(f"--shard {text!r} is not K/N; write for example 1/4")
+    return int(number), int(shards)
+
+
+def _terms(text: str, allowed: tuple[str, ...] | None) -> list[re.Match[str]]:
+    matches: list[re.Match[str]] = []
+    for part in text.split(","):
+        match = _TERM.fullmatch(part)
+        if match is None or (allowed is not None and match["op"] not in allowed):
+            raise SpecError(f"{part.strip()!r} is not axis=value; write for example n_layers=5,attention=nsa")
+        matches.append(match)
+    return matches

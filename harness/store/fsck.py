@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from harness.core.errors import HarnessError, JournalError
 from harness.store import journal, layout
-from harness.store.evidence import read_evidence
 from harness.store.files import write_atomic
-from harness.store.history import History
-from harness.store.lock import hold
+from harness.store.folder import hold
+from harness.store.history import History, read_evidence
 
 if TYPE_CHECKING:
     from pathlib import Path

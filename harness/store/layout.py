@@ -42,6 +42,15 @@ def _file(name: str) -> Callable[[Path], Path]:
     return lambda folder: folder / name
 
 
+def _named(pattern: str, usual: object = "") -> Callable[..., Path]:
+    """Where the file of one rank, process, stream or kind lies in a folder; ``usual`` is the one that is meant."""
+
+    def place(folder: Path, which: object = usual) -> Path:
+        return folder / pattern.format(which)
+
+    return place
+
+
 spec = _file("spec.json")
 """The question."""
 machine = _file("machine.json")
@@ -82,70 +91,37 @@ ranks = _file("ranks.jsonl")
 evidence = _file("evidence.json")
 """All that was seen of the trial."""
 
+report = _named("report.{}", "md")
+"""The rendered report (``md``, ``html`` or ``json``)."""
+repro = _named("repro.{}", "py")
+"""The script that shows the failure without the harness (``py``), and how it was tried (``json``)."""
+trial = _named("trials/{}")
+"""The folder of one trial, by its key."""
 
-def report(run: Path, kind: str = "md") -> Path:
-    """The rendered report (``md`` or ``json``)."""
-    return run / f"report.{kind}"
-
-
-def repro(run: Path, kind: str = "py") -> Path:
-    """The script that shows the failure without the harness (``py``), and how it was tried (``json``)."""
-    return run / f"repro.{kind}"
-
-
-def trial(run: Path, key: str) -> Path:
-    """The folder of one trial."""
-    return run / "trials" / key
-
-
-def heartbeat(trial_dir: Path, rank: int = 0) -> Path:
-    """Progress marks of one rank."""
-    return trial_dir / f"heartbeat_rank{rank}.jsonl"
-
-
-def result(trial_dir: Path, rank: int = 0) -> Path:
-    """What a rank said last; a program of one process is rank 0."""
-    return trial_dir / f"result_rank{rank}.json"
-
-
-def handlers(trial_dir: Path, pid: int) -> Path:
-    """For which signals Python has handlers in a rank, by the PID that it calls itself by."""
-    return trial_dir / f"handlers_{pid}"
-
-
-def own_handlers(trial_dir: Path, pid: int) -> Path:
-    """For which signals the program's own code has handlers, by the PID that the process calls itself by."""
-    return trial_dir / f"own_handlers_{pid}"
-
-
-def armed(trial_dir: Path, pid: int) -> Path:
-    """Of a Python process that began with an alarm set, by the PID that it calls itself by."""
-    return trial_dir / f"armed_{pid}"
-
-
-def faulthandler(trial_dir: Path, rank: int = 0) -> Path:
-    """Where faulthandler writes on a signal."""
-    return trial_dir / f"faulthandler_rank{rank}.txt"
-
-
-def recorder(trial_dir: Path, rank: int | None = None) -> Path:
-    """Where torch's flight recorder of one rank goes; without a rank, the part that it puts the number behind."""
-    return trial_dir / f"recorder_rank{'' if rank is None else rank}"
-
-
-def recorder_pipe(trial_dir: Path, rank: int) -> Path:
-    """The named pipe that makes the flight recorder of NCCL write: one byte is enough."""
-    return trial_dir / f"recorder_rank{rank}.pipe"
-
-
-def recorder_asked(trial_dir: Path, rank: int) -> Path:
-    """What is touched before the flight recorder is asked: a rank that ends waits for a record that is not newer."""
-    return trial_dir / f"recorder_rank{rank}.asked"
-
-
-def recorder_socket(trial_dir: Path, rank: int) -> Path:
-    """The socket on which torch's own server in a rank answers, also while another thread holds the GIL."""
-    return trial_dir / f"server_rank{rank}.sock"
+heartbeat = _named("heartbeat_rank{}.jsonl", 0)
+"""Progress marks of one rank."""
+result = _named("result_rank{}.json", 0)
+"""What a rank said last; a program of one process is rank 0."""
+faulthandler = _named("faulthandler_rank{}.txt", 0)
+"""Where faulthandler writes on a signal."""
+handlers = _named("handlers_{}")
+"""For which signals Python has handlers in a rank, by the PID that it calls itself by."""
+own_handlers = _named("own_handlers_{}")
+"""For which signals the program's own code has handlers, by the PID that the process calls itself by."""
+armed = _named("armed_{}")
+"""Of a Python process that began with an alarm set, by the PID that it calls itself by."""
+recorder = _named("recorder_rank{}")
+"""Where torch's flight recorder of one rank goes; without a rank, the part that it puts the number behind."""
+recorder_pipe = _named("recorder_rank{}.pipe")
+"""The named pipe that makes the flight recorder of NCCL write: one byte is enough."""
+recorder_asked = _named("recorder_rank{}.asked")
+"""What is touched before the flight recorder is asked: a rank that ends waits for a record that is not newer."""
+recorder_socket = _named("server_rank{}.sock")
+"""The socket on which torch's own server in a rank answers, also while another thread holds the GIL."""
+output = _named("{}.txt")
+"""The beginning of ``stdout`` or ``stderr``, up to half the bound."""
+output_tail = _named("{}.tail")
+"""The end of an output stream that outgrew the first half of its bound."""
 
 
 def doors(trial_dir: Path) -> list[Path]:
@@ -154,11 +130,22 @@ def doors(trial_dir: Path) -> list[Path]:
     return [path for pattern in patterns for path in trial_dir.glob(pattern)]
 
 
-def output(trial_dir: Path, stream: str) -> Path:
-    """The beginning of ``stdout`` or ``stderr``, up to half the bound."""
-    return trial_dir / f"{stream}.txt"
+ENTRIES = 2000
+"""Operations that the recorder keeps (its own default where it is on): a few hundred bytes each."""
 
 
-def output_tail(trial_dir: Path, stream: str) -> Path:
-    """The end of an output stream that outgrew the first half of its bound."""
-    return trial_dir / f"{stream}.tail"
+def recorder_environment(trial_dir: Path) -> dict[str, str]:
+    """Variables with which every rank's recorder writes to the trial's folder when asked through its pipe.
+
+    No time-out of torch's own is needed for that. With timing the recorder also tells an operation that has begun on
+    its device from one that waits there behind another kernel. torch 2.11 keeps no record
+    unless told; from 2.13 on it does.
+    """
+    prefix = str(recorder(trial_dir))
+    return {
+        "TORCH_FR_BUFFER_SIZE": str(ENTRIES),
+        "TORCH_FR_DUMP_TEMP_FILE": prefix,
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": prefix,
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_ENABLE_TIMING": "1",
+    }

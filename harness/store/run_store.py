@@ -1,39 +1,148 @@
-"""RunStore: the run directory as database. One controller writes, anybody reads, nothing that was said is lost."""
+"""Runs: where each is and what it holds, read without a lock; and RunStore, by which one controller writes into one.
+
+The run directory is the database: one controller writes, anybody reads, nothing that was said is lost.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from harness.core.codec import to_json
-from harness.core.errors import JournalError, NoRunError
+from harness.core.codec import from_json, to_json
+from harness.core.errors import (
+    DamagedError,
+    JournalError,
+    NoOpenRunError,
+    NoRunError,
+    NoSecretError,
+    SeveralOpenError,
+    StoreError,
+)
+from harness.core.record import WHOLE
 from harness.settings import surroundings
 from harness.store import journal, layout, shelf
-from harness.store.evidence import evidence_at, read_evidence
+from harness.store.archive import unpacked
 from harness.store.files import beside, checksum, link_files, read_text, write_atomic, write_failed
-from harness.store.folder import begun, name_of, subject
-from harness.store.history import History, Identity
-from harness.store.lock import hold
-from harness.store.recall import recalled
-from harness.store.redact import redact, redact_argv, redact_text, remember, secrets
-from harness.store.runs import find_latest, find_run, read_run
+from harness.store.folder import begun, hold, name_of
+from harness.store.history import History, Identity, evidence_at, read_identity
+from harness.store.redact import HIDDEN, redact, redact_argv, redact_text, remember, secrets
+from harness.store.shelf import NOT_FINISHED, list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from harness.core.boundary import PlanEstimate
     from harness.core.campaign import CampaignAnswer, CampaignSpec, Override, ShardProgram
     from harness.core.evidence import Evidence
     from harness.core.invocation import Invocation
     from harness.core.ports import CellRequest, Clock
-    from harness.core.record import Machine, TrialRecord
+    from harness.core.record import Machine, Run, TrialRecord
     from harness.core.spec import Allowance
     from harness.core.trial import Trial
+    from harness.store.shelf import RunSummary
 
-__all__ = ["RunStore", "find_latest", "find_run", "read_evidence", "read_run"]
+
+def read_run(run_dir: Path) -> Run:
+    """The run in ``run_dir`` for a report; needs no lock and changes nothing."""
+    return History.read(run_dir).run()
+
+
+def find_latest(runs_dir: Path) -> Path:
+    """The run that was begun last.
+
+    Raises:
+        StoreError: there is none.
+    """
+    runs = list_runs(runs_dir)
+    problems: list[str] = []
+    for row in runs:
+        try:
+            if not row.problem:
+                History.read(row.directory)
+                return row.directory
+            problems.append(row.problem)
+        except StoreError as error:
+            problems.append(str(error))
+    if runs:
+        raise DamagedError(f"none of the {len(runs)} runs in {runs_dir} can be read: {problems[0]}")
+    raise NoRunError(f"no run in {runs_dir}. Begin one with: nsa-harness bisect --axis n_layers")
+
+
+def find_to_resume(runs_dir: Path, asked: Invocation) -> Path:
+    """The last run of the same command, file and program as ``asked`` that did not come to its end.
+
+    Where there are several, one with all options of ``asked`` is meant.
+
+    Raises:
+        SeveralOpenError: an older one, which never ended, asks the same.
+        NoOpenRunError: there is none.
+    """
+    rows = list_runs(runs_dir)
+    candidates: list[tuple[RunSummary, Identity]] = []
+    for row in rows:
+        if not row.problem and row.ended not in WHOLE:
+            identity = read_identity(row.directory)
+            if _asks(identity, asked):
+                candidates.append((row, identity))
+    if not candidates:
+        find_latest(runs_dir)  # there may be no run at all, or none that can be read
+        none = f"no run in {runs_dir} that was begun by `{shlex.join(asked.argv)}` is unfinished; the last are:"
+        raise NoOpenRunError("\n".join((none, *map(_with_command, rows[:MOST_NAMED]))))
+    options = set(asked.options)
+    alike = [row for row, begun in candidates if begun.invocation and options <= set(begun.invocation.options)]
+    last, *older = alike or [row for row, _ in candidates]
+    for row in older:
+        if row.ended == NOT_FINISHED and row.question == last.question:
+            raise SeveralOpenError(
+                f"the last run in {runs_dir} is {last.directory.name} ({last.ended}); {row.directory.name} is older, "
+                "asks the same and never ended: it was killed, or is still at work"
+            )
+    return last.directory
+
+
+def _asks(identity: Identity, asked: Invocation) -> bool:
+    """Whether a run was begun by the same command, on the file and the program that ``asked`` names, if any."""
+    begun = identity.invocation
+    if begun is None:  # of an older version, which wrote down the words alone
+        return identity.argv[1 : 1 + len(asked.verb)] == asked.verb
+    is_of_file = asked.operands in ((), begun.operands)
+    return begun.verb == asked.verb and is_of_file and asked.command in ((), begun.command)
+
+
+MOST_NAMED = 3
+"""Runs that are named where none can be gone on with."""
+
+
+def _with_command(row: RunSummary) -> str:
+    command = "" if row.problem else shlex.join(read_identity(row.directory).argv)
+    return f"  {row.directory.name}: {row.problem or f'{row.ended}, begun by `{command}`'}"
+
+
+def find_run(runs_dir: Path, name: str | None) -> Path:
+    """The directory of the run called ``name``: a path, a name below ``runs_dir``, or the last run (``latest``, None).
+
+    Of a report with its evidence beside it (a bundle) that is its evidence, unpacked in a temporary folder.
+
+    Raises:
+        NoRunError: nothing has that name, or a file, or the last run is asked for and there is none.
+        DamagedError: it is a bundle whose evidence cannot be unpacked.
+    """
+    if name is None or name == "latest":
+        return find_latest(runs_dir)
+    try:
+        directory = Path(name) if Path(name).is_dir() else runs_dir / name
+        if directory.is_file() or (Path(name).is_file() and not directory.exists()):
+            raise NoRunError(f"{name} is a file, and a run is a folder, that of a matrix file too")
+        if not directory.exists():
+            raise NoRunError(f"there is no run {name}, neither from here nor in {runs_dir}")
+        return unpacked(directory) if layout.archive(directory).is_file() else directory
+    except OSError as error:
+        raise NoRunError(f"{name!r} cannot be the name of a run: {error.strerror}") from error
 
 
 class RunStore(History):
@@ -82,9 +191,10 @@ class RunStore(History):
             NotBegunError: it cannot be written, and nothing is left of it.
         """
         wall = clock.wall()
-        hidden = secrets(_environment(spec))
+        bundles = (spec.matrix.base, *spec.matrix.space.bundles)
+        hidden = secrets(chain.from_iterable(bundle.env for bundle in bundles))
         words = redact_argv(argv if invocation is None else invocation.argv)
-        with begun(runs_dir, name=name_of(wall, subject(spec))) as run_dir:
+        with begun(runs_dir, name=name_of(spec, wall=wall)) as run_dir:
             identity = Identity(
                 id=run_dir.name,
                 machine=machine,
@@ -150,7 +260,11 @@ class RunStore(History):
             if torn is not None and copy is not None:
                 store.add_note(f"{torn}; they are kept in {copy.name}")
             if program and store.identity.program and program != store.identity.program:
-                store.add_note(_of_two_commits(store.identity.program, program))
+                store.add_note(
+                    f"Begun on the program's commit {store.identity.program} and taken up again on {program}: if that "
+                    "changed what is run, the trials before and after it are of different programs, and a run without "
+                    "--resume is what answers."
+                )
         except BaseException:
             store.close()
             raise
@@ -295,20 +409,41 @@ class RunStore(History):
             )
 
 
-def _of_two_commits(before: str, now: str) -> str:
-    return (
-        f"Begun on the program's commit {before} and taken up again on {now}: if that changed what is run, the trials "
-        f"before and after it are of different programs, and a run without --resume is what answers."
-    )
-
-
-def _environment(question: CampaignSpec) -> tuple[tuple[str, str], ...]:
-    """Every variable that the question sets, for what is secret in it."""
-    pairs = list(question.matrix.base.env)
-    for bundle in question.matrix.space.bundles:
-        pairs += bundle.env
-    return tuple(pairs)
-
-
 def _json(data: Any) -> str:
     return json.dumps(data, indent=1) + "\n"
+
+
+def recalled(question: CampaignSpec, environ: Mapping[str, str]) -> CampaignSpec:
+    """``question`` with the value of every hidden variable taken from ``environ``.
+
+    Raises:
+        NoSecretError: it is not there; to go on with another value would be another question.
+    """
+    hidden: set[str] = set()
+    filled = _filled(to_json(question), environ, hidden)
+    missing = sorted(hidden.difference(environ))
+    if missing:
+        words = " ".join(f"{name}=.." for name in missing)
+        raise NoSecretError(
+            f"{', '.join(missing)} was set for this run's trials and is written down nowhere; "
+            f"to go on, set it in the environment: {words} nsa-harness .. --resume"
+        )
+    if HIDDEN in json.dumps(filled):
+        raise NoSecretError(
+            "a part of this run's command line is a secret and is written down nowhere; give it by a variable of the "
+            "environment, where a run can be continued"
+        )
+    return from_json(type(question), filled)
+
+
+def _filled(data: Any, environ: Mapping[str, str], hidden: set[str]) -> Any:
+    """``data`` with what ``environ`` has of it; ``hidden`` takes the names of all variables whose value was hidden."""
+    if isinstance(data, dict):
+        return {key: _filled(part, environ, hidden) for key, part in cast("dict[str, Any]", data).items()}
+    if not isinstance(data, list):
+        return data
+    parts = cast("list[Any]", data)
+    if len(parts) == 2 and parts[1] == HIDDEN:
+        hidden.add(str(parts[0]))
+        return [parts[0], environ.get(str(parts[0]), HIDDEN)]
+    return [_filled(part, environ, hidden) for part in parts]

@@ -14,7 +14,7 @@ from harness.core.command_line import composed, flag, placeholders
 from harness.core.errors import CommandError, suggestion
 from harness.settings import MARK, OWN_PREFIX
 from harness.store import layout
-from harness.store.recording import recorder_environment
+from harness.store.layout import recorder_environment
 from harness.store.redact import HIDDEN, looks_secret, redact, redact_text, secrets
 
 if TYPE_CHECKING:

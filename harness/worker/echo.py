@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.codec import SCHEMA
 from harness.store import layout
-from harness.worker import environment
-from harness.worker.files import put
+from harness.worker.world import variables
 from nsa.train.probe import NullProbe
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class EchoProbe(NullProbe):
             "argv": list(sys.argv),
             "cwd": os.getcwd(),  # noqa: PTH109 - the text, not a path to work with
             "pid": os.getpid(),
-            "environment": environment.variables("NSA_"),
+            "environment": variables("NSA_"),
             **_torch(),
         }
         put(layout.effective(self._trial_dir), json.dumps(echo, indent=1, sort_keys=True))
@@ -63,3 +62,19 @@ def _torch() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
     }
+
+
+def put(path: Path, text: str) -> bool:
+    """Put ``text`` at ``path`` in one step; False, and a line on standard error, when the disk refuses.
+
+    No fsync: the text has to outlive this process, not the machine.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        sys.stderr.write(f"nsa-harness: {path.name} cannot be written: {error.strerror}\n")
+        sys.stderr.flush()
+        return False
+    return True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.core.codec import to_json
 from harness.core.evidence import GradientTruth
 from harness.store import layout
-from harness.worker.files import put
+from harness.worker.echo import put
 from nsa.train.probe import Edge, NullProbe, Phase
 
 if TYPE_CHECKING:

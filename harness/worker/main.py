@@ -9,28 +9,62 @@ import json
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from harness.core.codec import from_json, to_json
 from harness.core.errors import LaunchError
 from harness.core.evidence import WorkerResult
 from harness.core.trial import Trial
+from harness.registry import Registry
 from harness.shim.nsa_harness_shim import name_of, show_stacks
 from harness.specimens.catalog import SPECIMENS
 from harness.store import layout
-from harness.worker import recorder
-from harness.worker.echo import EchoProbe
+from harness.worker.echo import EchoProbe, put
 from harness.worker.fault import FaultProbe
-from harness.worker.files import put
 from harness.worker.gradients import GradientProbe
 from harness.worker.heartbeat import HeartbeatProbe
-from harness.worker.ranks import launch
-from harness.worker.workloads import WORKLOADS
+from harness.worker.ranks import launch, serve
 from harness.worker.world import Place, world_of
 
 if TYPE_CHECKING:
-    from harness.worker.workloads import Workload
+    from collections.abc import Mapping, Sequence
+
     from nsa.train.probe import Probe
+
+
+class Workload(Protocol):
+    """A training program, built from a trial's configuration; a row of WORKLOADS names such a class."""
+
+    def effective(self) -> Mapping[str, object]:
+        """The whole configuration as the program itself understood it, not as it was asked for."""
+        ...
+
+    def train(self, probes: Sequence[Probe]) -> None:
+        """Run all steps, telling ``probes`` at every phase; returns only when all are done."""
+        ...
+
+
+class NsaWorkload:
+    """``nsa.train.trainer`` with a configuration that it has checked itself."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        from nsa.config import RunConfig  # of an old commit it may not even be importable, and that is a result
+
+        self._config = RunConfig.from_mapping(config)
+
+    def effective(self) -> Mapping[str, object]:
+        """Every setting after parsing, defaults spelled out."""
+        return self._config.to_mapping()
+
+    def train(self, probes: Sequence[Probe]) -> None:
+        """Train to the last step."""
+        from nsa.train.trainer import train
+
+        train(self._config, probes)
+
+
+WORKLOADS = Registry("workload", {"nsa": "harness.worker.main:NsaWorkload"}, group="nsa_harness.workloads")
+
 
 EX_IOERR = 74
 """Exit code when training finished but its result could not be written (sysexits.h)."""
@@ -66,7 +100,7 @@ def run_rank(folder: Path, trial: Trial, place: Place) -> int:
         probes: list[Probe] = [heartbeat]
         if place.rank == 0:
             probes.append(EchoProbe(folder, config=workload.effective()))
-        if place.world > 1 and (why_not := recorder.serve(folder, place.rank)):
+        if place.world > 1 and (why_not := serve(folder, place.rank)):
             sys.stderr.write(f"nsa-harness: {why_not}\n")
         if trial.success is not None and trial.success.gradients:
             probes.append(GradientProbe(folder, place=place))

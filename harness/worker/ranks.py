@@ -7,20 +7,21 @@ ended. The meeting place is a socket that is bound before anybody starts, so tha
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.store import layout
-from harness.worker import environment
-from harness.worker.world import Place
+from harness.worker.world import Place, own_share, set_launch, set_missing, variables
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 RANK_FAILED = 1
 """The launcher's exit code when a rank did not end with 0."""
@@ -31,7 +32,7 @@ def launch(folder: Path, *, world: int) -> Place | int:
 
     The meeting place is on the first node, where rank 0 is; of several nodes an agent has chosen the port.
     """
-    share = environment.share()
+    share = own_share()
     ranks = share.ranks(world)
     meeting = socket.create_server((share.host, share.port), backlog=world) if share.node == 0 else None
     port = share.port if meeting is None else meeting.getsockname()[1]
@@ -69,8 +70,8 @@ _stores: list[object] = []
 
 def _take(place: Place, meeting: socket.socket | None) -> None:
     """Become a rank, as a process that torchrun starts would be: with one thread unless the environment says more."""
-    environment.set_launch(place)
-    if not environment.variables("OMP_NUM_THREADS"):
+    set_launch(place)
+    if not variables("OMP_NUM_THREADS"):
         import torch
 
         torch.set_num_threads(1)
@@ -96,3 +97,33 @@ def _wait_for(pids: dict[int, int], journal: int) -> int:
 
 def _say(journal: int, event: str, **facts: int) -> None:
     os.write(journal, json.dumps({"event": event, "t": time.monotonic(), **facts}).encode() + b"\n")
+
+
+_servers: list[Any] = []
+
+
+def serve(folder: Path, rank: int) -> str:
+    """Start torch's own C++ server on a socket in ``folder``; why it could not be started, or nothing.
+
+    It answers without Python, so also while the GIL is held. Call it before the process group is made, which reads the
+    recorder's variables from the environment; nothing may fork afterwards.
+    """
+    set_missing(layout.recorder_environment(folder))
+    try:
+        from torch._C._distributed_c10d import (
+            _WorkerServer,  # private, Linux
+        )
+    except ImportError as error:
+        return f"this torch has no server for the flight recorder: {error}"
+    path = layout.recorder_socket(folder, rank)
+    path.unlink(missing_ok=True)
+    # A socket's name has room for 107 bytes; a descriptor of the folder makes any path short. It stays open.
+    parent = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        server = _WorkerServer(f"/proc/self/fd/{parent}/{path.name}")
+    except RuntimeError as error:
+        os.close(parent)
+        return f"the flight recorder cannot be read from outside: {str(error).splitlines()[0]}"
+    _servers.append(server)
+    atexit.register(server.shutdown)
+    return ""

@@ -80,7 +80,7 @@ def test_a_list_of_runs_imports_none_of_what_a_run_is_made_of(tmp_path):
     code, modules = loaded_by("report", "--list", cwd=tmp_path)
     assert code == 5  # there is none
     assert ours(modules) == [
-        "harness", "harness.__main__", "harness.cli", "harness.cli.exit_codes", "harness.cli.failures",
+        "harness", "harness.__main__", "harness.cli", "harness.cli.exit_codes",
         "harness.cli.fitting", "harness.cli.front", "harness.cli.streams", "harness.core", "harness.core.errors",
         "harness.report", "harness.report.clean", "harness.settings", "harness.store", "harness.store.files",
         "harness.store.layout", "harness.store.redact", "harness.store.shelf", "nsa_harness", "nsa_harness.start",

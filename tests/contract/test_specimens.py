@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.selftest_text import card
+from harness.cli.selftest import card
 from harness.clock import WallClock
 from harness.conduct import Conducted, Parts, conduct
 from harness.core.point import Point

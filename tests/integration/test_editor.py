@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.spec.schema import matrix_schema
+from harness.spec.yaml_file import matrix_schema
 
 MATRICES = Path(__file__).parents[2] / "matrices"
 FILES = sorted(MATRICES.glob("*.yaml"))

@@ -25,10 +25,10 @@ from harness.core.verdict import Case
 from harness.observe.devices.parse_recorder import parse_recorder
 from harness.report.build import build
 from harness.report.write import form
-from harness.spec.load import parse
 from harness.spec.matrix import parse_matrix
+from harness.spec.questions import parse
 from harness.store import fsck, journal, layout
-from harness.store.evidence import evidence_at
+from harness.store.history import evidence_at
 from harness.store.run_store import read_run
 
 MATRICES = Path(__file__).parents[2] / "matrices"

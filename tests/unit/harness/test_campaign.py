@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from fake_clock import FakeClock
-from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
 from harness.core.campaign import CampaignSpec, CellStatus, Override, Task
@@ -93,7 +92,7 @@ class World:
             target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={}
         )  # no trial is ever started
         self.script: Script = lambda trial: ended(Kind.PASS)
-        monkeypatch.setattr(attempts, "conduct", self._conduct)
+        monkeypatch.setattr("harness.conduct.conduct", self._conduct)
         monkeypatch.setattr("os.fsync", lambda _: None)  # no power cut is tested here
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:
@@ -538,7 +537,7 @@ def test_cells_run_side_by_side_on_gpus_of_their_own_among_those_inherited(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     gate = Gate(together=2)
-    monkeypatch.setattr(attempts, "conduct", gate.conduct)
+    monkeypatch.setattr("harness.conduct.conduct", gate.conduct)
     matrix = replace(MATRIX, resources=(Resources(gpus=2),))
     run = side_by_side(world, matrix, lanes=2, gpus=("3", "5", "6", "7"), n=4)
     assert sorted(gate.seen) == [("3", "5"), ("3", "5"), ("6", "7"), ("6", "7")]
@@ -550,7 +549,7 @@ def test_gpus_that_another_controller_has_are_left_to_it(world: World, monkeypat
         return Claims(tmp_path / "leases", identity=str, sleep=time.sleep)
 
     gate = Gate(together=1)
-    monkeypatch.setattr(attempts, "conduct", gate.conduct)
+    monkeypatch.setattr("harness.conduct.conduct", gate.conduct)
     matrix = replace(MATRIX, resources=(Resources(gpus=1),))
     with claims().gpus(1, among=("3",)):
         run = side_by_side(world, matrix, lanes=2, gpus=("3", "5"), n=3, claims=claims())

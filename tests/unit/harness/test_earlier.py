@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fake_clock import FakeClock
-from harness import attempts
 from harness.campaign import Campaign
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim
@@ -30,8 +29,8 @@ from harness.core.verdict import Confidence, Kind, Verdict
 from harness.replay import replay
 from harness.report.write import summary_text, write
 from harness.store import layout
-from harness.store.history import History
-from harness.store.run_store import RunStore, read_evidence, read_run
+from harness.store.history import History, read_evidence
+from harness.store.run_store import RunStore, read_run
 from harness.targets.nsa import NsaTarget
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=(1, 2, 3, 4, 5, 6))
@@ -94,7 +93,7 @@ class World:
         parts = Parts(
             target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={}
         )  # no trial is ever started
-        with patch.object(attempts, "conduct", self._conduct):
+        with patch("harness.conduct.conduct", self._conduct):
             return Campaign(store=store, parts=parts, screen=self).run()
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:

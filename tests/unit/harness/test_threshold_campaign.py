@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from fake_clock import FakeClock
-from harness import attempts
 from harness.campaign import Campaign
+from harness.cli.campaigns import allowance_of
 from harness.cli.exit_codes import ExitCode, of_search
 from harness.cli.journal_text import status_lines
-from harness.cli.taken_up import allowance_of
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import threshold_question
@@ -63,7 +62,7 @@ class World:
         self.runs, self.clock, self.ran = tmp_path / "runs", FakeClock(), []
         self.parts = Parts(target=NsaTarget(python="python"), executor=None, sources=(), clock=self.clock, child_env={})
         self.script: Callable[[Trial], Conducted] = lambda trial: conducted(Kind.PASS)
-        monkeypatch.setattr(attempts, "conduct", self._conduct)
+        monkeypatch.setattr("harness.conduct.conduct", self._conduct)
 
     def _conduct(self, trial: Trial, **_: object) -> Conducted:
         done = self.script(trial)

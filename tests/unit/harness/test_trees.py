@@ -10,7 +10,7 @@ import pytest
 from harness.core.errors import CommandError
 from harness.core.matrix import Matrix
 from harness.core.space import Space
-from harness.spec.elsewhere import elsewhere_factor
+from harness.spec.inline import elsewhere_factor
 from harness.trees import Worktrees, prove_of_commits
 
 

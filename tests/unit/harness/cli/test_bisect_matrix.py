@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.bisect import bisect
-from harness.cli.bisect_question import question_of
 from harness.cli.exit_codes import ExitCode, of_search
+from harness.cli.questions import question_of_bisect as question_of
+from harness.cli.searches import bisect
 from harness.core.boundary import Boundary, Finding
 from harness.core.campaign import CampaignAnswer, CampaignSpec
 from harness.core.cause import Explored
@@ -94,7 +94,7 @@ def test_trials_of_earlier_runs_count_where_it_is_known_which_code_they_ran(spec
 def test_a_plain_bisect_counts_them_for_our_own_trainer_unless_told_otherwise(argv, counts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     questions: list[CampaignSpec] = []
-    monkeypatch.setattr("harness.cli.plan_text.print_plan", lambda _, question: questions.append(question))
+    monkeypatch.setattr("harness.cli.campaigns.print_plan", lambda _, question: questions.append(question))
     run = CliRunner().invoke(bisect, ["--dry-run", *argv])
     assert run.exit_code == 0, run.output
     assert [question.reuse for question in questions] == [counts]

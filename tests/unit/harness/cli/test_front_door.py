@@ -12,12 +12,12 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.failures import MOST_LINES
+from harness.cli.exit_codes import MOST_LINES
 from harness.cli.fitting import fitting
 from harness.cli.main import main
 from harness.core.errors import HarnessError
-from harness.spec.load import parse
 from harness.spec.matrix import parse_matrix
+from harness.spec.questions import parse
 from harness.spec.yaml_file import MOST_BYTES
 
 MATRICES = Path(__file__).parents[4] / "matrices"

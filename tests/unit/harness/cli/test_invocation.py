@@ -8,9 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.bisect_question import question_of
 from harness.cli.foreign import COMMAND, INVOCATION
 from harness.cli.main import main
+from harness.cli.questions import question_of_bisect as question_of
 from harness.core.boundary import Boundary, Claim, Finding
 from harness.core.campaign import CampaignAnswer
 from harness.core.invocation import Invocation

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from harness.cli.main import main
 from harness.cli.matrix import matrix
 from harness.cli.matrix_emit import EPILOG, jobs
-from harness.cli.matrix_run import question_of
+from harness.cli.questions import question_of_cells as question_of
 from harness.core.errors import SpecError
 from harness.settings import Settings
 from harness.spec.matrix import load_matrix
-from harness.spec.searches import search_spec
+from harness.spec.questions import search_spec
 
 TEXT = """
 version: 1

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.cli.selftest import _json_line
-from harness.cli.selftest_text import card, progress, summary
+from harness.cli.selftest import _json_line, card, progress, summary
 from harness.core.outcome import Cleanup, Ending, Outcome
 from harness.core.verdict import Confidence, Kind, Verdict
 from harness.selftest import JudgedSpecimen

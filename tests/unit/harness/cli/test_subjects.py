@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from harness.cli.subjects import Here, _command
+from harness.cli.watch import Here, _command
 from harness.observe.job import Member
 from harness.observe.procfs import Files
 from harness.report.watched import whereabouts

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from harness.cli.main import main
 from harness.cluster.onlook import NoSlurmJobError
 from harness.guard import jobs
-from harness.guard.guard import Guard, cannot_see, look_into
+from harness.guard.guard import Guard, GuardedError, Ledger, cannot_see, look_into
 from harness.guard.jobs import Guarded
-from harness.guard.ledger import GuardedError, Ledger
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
 from harness.guard.receivers import Message, Metrics, ReceiverError, address
 from harness.observe.proc import Proc

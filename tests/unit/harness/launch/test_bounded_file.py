@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.launch.bounded import DROPPED, BoundedFile
+from harness.launch.supervisor import DROPPED, BoundedFile
 
 MARK = re.compile(rb"\A" + re.escape(DROPPED).replace(re.escape("{}"), r"(\d+)").encode())
 

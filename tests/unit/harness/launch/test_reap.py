@@ -4,8 +4,8 @@ import signal
 from dataclasses import dataclass, field
 
 from fake_clock import FakeClock
+from harness.launch.handle import KILL_LIMIT_S, RUNNABLE_LIMIT_S, end_tree
 from harness.launch.procs import Process
-from harness.launch.reap import KILL_LIMIT_S, RUNNABLE_LIMIT_S, end_tree
 
 
 @dataclass

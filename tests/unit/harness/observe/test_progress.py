@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fake_clock import FakeClock
-from harness.launch.bounded import BoundedFile
+from harness.launch.supervisor import BoundedFile
 from harness.observe.census import Census
 from harness.observe.heartbeat import Heartbeats
 from harness.observe.progress import RankSearch, Taps

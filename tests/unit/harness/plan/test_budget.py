@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.spec import Limits
 from harness.core.trial import Prediction
-from harness.plan.budget import budget
+from harness.plan.predict import budget
 
 
 def healthy(*, total_high_s: float, silence_high_s: float) -> Prediction:

@@ -11,8 +11,7 @@ from harness.core.record import TrialRecord
 from harness.core.spec import Limits
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.plan.budget import budget
-from harness.plan.predict import predict
+from harness.plan.predict import budget, predict
 
 AXIS = Axis(name="n_layers", path="model.n_layers", type=AxisType.ORDERED, values=tuple(range(1, 13)))
 

@@ -44,7 +44,7 @@ from harness.report.words import certificate, claim_of, grows, span, what_passes
 from harness.report.write import form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
-from harness.store.evidence import read_evidence
+from harness.store.history import read_evidence
 from harness.store.shelf import NOT_FINISHED
 
 NAMES = ("threshold", "no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted", "empty")

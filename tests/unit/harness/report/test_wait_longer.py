@@ -15,7 +15,7 @@ from harness.report import one
 from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import more_time, next_steps
-from harness.store.evidence import read_evidence
+from harness.store.history import read_evidence
 from recordings import specimen
 
 

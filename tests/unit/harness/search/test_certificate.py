@@ -8,7 +8,7 @@ import random
 import pytest
 
 from harness.search.certificate import Certificate, error, excluded_rate, failure_curve, passes_needed, share, stated
-from harness.search.independence import runs_test
+from harness.search.conclude import runs_test
 
 
 def test_the_shares_of_all_looks_add_up_to_one():

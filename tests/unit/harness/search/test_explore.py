@@ -13,8 +13,8 @@ from harness.core.space import Factor, Rule, Selector, Space
 from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search import costs
+from harness.search.cells import combinations_in, covering_array
 from harness.search.constraints import completed, count_cells
-from harness.search.covering import combinations_in, covering_array
 from harness.search.explore import Explore
 
 

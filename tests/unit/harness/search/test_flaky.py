@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.search.flaky import Doubts, rarest_rate
 from harness.search.tally import RAREST, Tally
+from harness.search.threshold import Doubts, rarest_rate
 
 
 def test_without_a_failing_value_that_passed_a_failure_counts_as_one_that_always_comes():

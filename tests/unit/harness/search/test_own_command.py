@@ -12,7 +12,7 @@ from harness.core.point import Axis, AxisType, Point
 from harness.core.record import TrialRecord
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.search.own_command import own_commands
+from harness.search.afterwards import own_commands
 
 COMMIT = "cf795942bab3f1a0c1e7c1f3cf795942bab3f1a0"
 LIMIT = Limit(seconds=1.0, source="test")

@@ -14,8 +14,8 @@ from harness.core.spec import Effort
 from harness.core.verdict import Answer
 from harness.search.explore import Explore
 from harness.search.forecast import within
-from harness.search.listed import Listed
 from harness.search.minimise import Minimise
+from harness.search.strategies import Listed
 from harness.search.threshold import ThresholdSearch
 
 AXES = tuple(Axis(name=f"a{i}", path=f"a{i}", type=AxisType.ORDERED, values=(0, 1, 2)) for i in range(3))

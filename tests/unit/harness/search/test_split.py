@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from harness.search.split import MAX_PROBES, failures_allowed, next_probe
+from harness.search.costs import MAX_PROBES, failures_allowed, next_probe
 
 
 def first_of(n: int, *, pass_s: float, fail_s: float, failures: int = 99) -> int:

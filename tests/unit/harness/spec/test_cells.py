@@ -9,10 +9,8 @@ import pytest
 
 from harness.core.errors import SpecError
 from harness.core.point import AxisType
-from harness.spec.cells import parse_cell, parse_selector
-from harness.spec.elsewhere import elsewhere_factor, is_elsewhere
-from harness.spec.inline import inline_matrix
-from harness.spec.program import program_matrix
+from harness.spec.inline import elsewhere_factor, inline_matrix, program_matrix
+from harness.spec.matrix_axes import parse_cell, parse_selector
 
 SPACE = inline_matrix(["n_layers=1..6", "tied_head=false,true", "precision=fp32,bf16"]).space
 
@@ -131,7 +129,6 @@ def test_commits_are_in_their_order_and_interpreters_in_that_given(tmp_path: Pat
 
     torch = elsewhere_factor("env:torch=/b/bin/python,/a/bin/python", repository=tmp_path)
     assert (torch.name, torch.good, torch.bad) == ("torch", "/b/bin/python", "/a/bin/python")
-    assert is_elsewhere("env:torch=x")
-    assert not is_elsewhere("n_layers=1..4")
+    assert elsewhere_factor("n_layers=1..4", repository=tmp_path) is None
     with pytest.raises(SpecError, match="at least two"):
         elsewhere_factor("commit=HEAD", repository=tmp_path)

@@ -8,8 +8,8 @@ import pytest
 from harness.core.campaign import threshold_question
 from harness.core.errors import SpecError
 from harness.spec.axes import AXES
-from harness.spec.load import load, parse
 from harness.spec.matrix_keys import QuestionKeys
+from harness.spec.questions import load, parse
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 HEAD = "question: why?\naxis: n_layers\n"

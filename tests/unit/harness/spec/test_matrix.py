@@ -13,7 +13,7 @@ from harness.core.verdict import Kind
 from harness.spec.matrix import load_matrix, parse_matrix
 from harness.spec.matrix_keys import MatrixKeys
 from harness.spec.matrix_lint import lint
-from harness.spec.searches import search_spec
+from harness.spec.questions import search_spec
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 FILES = ("backward_layers", "ddp_checkpoint", "safe_mode")

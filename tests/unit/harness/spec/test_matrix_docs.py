@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.search.cells import planned_cells
 from harness.spec.matrix import parse_matrix
 from harness.spec.matrix_lint import lint
-from harness.spec.searches import search_spec
+from harness.spec.questions import search_spec
 
 DOCS = Path(__file__).parents[4] / "docs" / "matrices.md"
 

@@ -13,7 +13,7 @@ from harness.search.cells import forbidden_cells, planned_cells
 from harness.search.constraints import count_cells
 from harness.search.strategies import strategy_of
 from harness.spec.matrix import load_matrix, parse_matrix
-from harness.spec.searches import search_spec
+from harness.spec.questions import search_spec
 
 MATRICES = Path(__file__).parents[4] / "matrices"
 

@@ -12,10 +12,9 @@ from harness.core.errors import SpecError
 from harness.core.matrix import Matrix
 from harness.core.point import Axis, AxisType, as_typed, size_of, word_of
 from harness.spec.axes import parse_axis
-from harness.spec.cells import parse_cell, parse_selector
-from harness.spec.inline import fixed_settings
+from harness.spec.inline import fixed_settings, program_matrix
 from harness.spec.matrix import parse_matrix
-from harness.spec.program import program_matrix
+from harness.spec.matrix_axes import parse_cell, parse_selector
 
 OWN_WAYS = ["12.0", "1e-3", "010", "+5", "1_000", ".5", "1e6", "-0.50", "12.50"]
 USUAL_WAYS = ["12", "0", "-1", "0.1", "12.5", "1e-05", "-0.25"]

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from harness.cli.failures import tell
+from harness.cli.exit_codes import tell
 from harness.core.errors import FullDiskError
 from harness.core.invocation import Invocation
 from harness.store.files import naming_full_disk

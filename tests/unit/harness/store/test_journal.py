@@ -13,8 +13,8 @@ import pytest
 from harness.core.errors import DamagedError, JournalError, NewerError, NotBegunError, StoreError
 from harness.core.evidence import Evidence, LogTail
 from harness.store import fsck, journal, layout
-from harness.store.evidence import read_evidence
 from harness.store.files import write_atomic
+from harness.store.history import read_evidence
 from harness.store.run_store import RunStore, read_run
 
 

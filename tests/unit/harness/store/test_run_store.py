@@ -16,8 +16,8 @@ from harness.core.invocation import Invocation
 from harness.core.point import Point
 from harness.core.ports import CellRequest
 from harness.store import layout
-from harness.store.run_store import RunStore, find_latest, read_evidence, read_run
-from harness.store.runs import find_to_resume
+from harness.store.history import read_evidence
+from harness.store.run_store import RunStore, find_latest, find_to_resume, read_run
 from harness.store.shelf import list_runs
 
 

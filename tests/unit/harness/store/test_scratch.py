@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from harness.store.scratch import scratch
+from harness.store.folder import scratch
 
 
 def test_the_folder_of_a_killed_selftest_is_removed_and_that_of_a_running_one_stays(tmp_path, monkeypatch):

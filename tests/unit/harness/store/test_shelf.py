@@ -14,8 +14,7 @@ from harness.core.verdict import Answer, Kind
 from harness.solo import foreign_question
 from harness.store import layout
 from harness.store.archive import unpacked
-from harness.store.run_store import RunStore
-from harness.store.runs import find_latest, read_run
+from harness.store.run_store import RunStore, find_latest, read_run
 from harness.store.shelf import list_runs, summary
 
 FOUND = Boundary(axis="n", finding=Finding.NO_FAILURE)

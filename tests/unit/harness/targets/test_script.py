@@ -11,7 +11,7 @@ from harness.core.errors import CommandError, SpecError
 from harness.core.point import Point
 from harness.core.spec import Limits
 from harness.core.trial import Trial
-from harness.plan.budget import budget
+from harness.plan.predict import budget
 from harness.targets import TARGETS
 from harness.targets.script import SHIM
 

@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 
-from harness.worker import environment
+from harness.worker.world import own_share
 
 CODE = """
 import json, os, subprocess, sys
 from harness.launch.server import overwrite
-from harness.worker.environment import variables
+from harness.worker.world import variables
 try:
     overwrite("NSA_TEST", "longer than it was")
 except ValueError as error:
@@ -47,8 +47,8 @@ def test_an_overwritten_variable_is_seen_by_the_kernel_by_children_and_by_forks(
 def test_a_job_of_several_nodes_around_the_controller_gives_a_trial_no_share_of_its_ranks(monkeypatch):
     for name, text in {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "n0", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, text)
-    assert environment.share().ranks(4) == range(4)
+    assert own_share().ranks(4) == range(4)
 
     monkeypatch.setenv("NSA_HARNESS_PART", "1")
     monkeypatch.setenv("NSA_HARNESS_PARTS", "2")
-    assert environment.share().ranks(4) == range(2, 4)
+    assert own_share().ranks(4) == range(2, 4)

@@ -1,13 +1,16 @@
-"""The program's own command lines: what fails, in the fewest settings found, and what it is next to."""
+"""What is run when a search is over: controls beside the first failing value, and minimal command lines once more."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from harness.core.boundary import Claim, Finding
 from harness.core.campaign import OwnCommand, Task, Variant
 from harness.core.command_line import at_commit, composed, difference
 from harness.core.point import assignment
 from harness.core.ports import CellRequest
+from harness.core.trial import CONTROL
 from harness.core.verdict import Answer, Kind
 from harness.search.tables import count_of, of_cell
 from harness.store.redact import redact_text
@@ -15,11 +18,72 @@ from harness.store.redact import redact_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.core.boundary import Boundary
     from harness.core.campaign import CampaignAnswer, CampaignSpec
     from harness.core.command_line import CommandLine
     from harness.core.point import Point
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
+
+
+PASSES = 3
+"""Passes asked of a control when the failure showed in every trial at its value."""
+
+
+def next_control(spec: CampaignSpec, boundary: Boundary, records: Sequence[TrialRecord]) -> CellRequest | None:
+    """The trial of a control that would still tell something; None once each has passed often enough, or has failed."""
+    if not _has_failing_value(boundary):
+        return None
+    for name in spec.controls:
+        kinds = _kinds(name, spec, boundary, records)
+        if not _failed(kinds, spec) and kinds.count(Kind.PASS) < _passes_required(boundary):
+            cell = spec.at(boundary.first_bad)
+            return CellRequest(cell=cell, role=f"{CONTROL} {name}", reason=f"control: {name}")
+    return None
+
+
+def with_controls(boundary: Boundary, spec: CampaignSpec, records: Sequence[TrialRecord]) -> Boundary:
+    """``boundary`` with what its controls showed; isolated if all of them passed where a failure was reproduced."""
+    if not _has_failing_value(boundary) or not spec.controls:
+        return boundary
+    at = assignment(boundary.axis, boundary.first_bad)
+    passed: list[str] = []
+    failed: list[str] = []
+    incomplete: list[str] = []
+    for name in spec.controls:
+        kinds = _kinds(name, spec, boundary, records)
+        if _failed(kinds, spec):
+            failed.append(f"control {name} does not pass at {at}")
+        elif kinds.count(Kind.PASS) >= _passes_required(boundary):
+            passed.append(f"control {name} passes at {at}")
+        else:
+            incomplete.append(f"control {name} was not run to its end at {at}")
+    notes = (*boundary.notes, *passed, *failed, *incomplete)
+    isolated = bool(passed) and not failed and not incomplete and boundary.claim is Claim.REPRODUCED
+    return replace(boundary, notes=notes, claim=Claim.ISOLATED if isolated else boundary.claim)
+
+
+def _has_failing_value(boundary: Boundary) -> bool:
+    return boundary.finding in (Finding.THRESHOLD, Finding.ALL_FAIL)
+
+
+def _passes_required(boundary: Boundary) -> int:
+    """As many passes as make a rare failure of the control unlikely."""
+    for count in boundary.counts:
+        if count.good and count.bad:
+            return boundary.certificate_passes
+    return PASSES
+
+
+def _kinds(name: str, spec: CampaignSpec, boundary: Boundary, records: Sequence[TrialRecord]) -> list[Kind]:
+    here = of_cell(spec.at(boundary.first_bad), records)
+    return [record.verdict.kind for record in here if record.trial.control == name]
+
+
+def _failed(kinds: Sequence[Kind], spec: CampaignSpec) -> bool:
+    """Whether a control has failed once, or was spoiled by the machine too often to be told."""
+    return bool(set(kinds) - {Kind.PASS, Kind.INFRA}) or kinds.count(Kind.INFRA) > spec.matrix.infra_retries
+
 
 AGAIN = "again"
 """The role of a trial that only shows a minimal command line once more before it is printed."""
@@ -83,12 +147,13 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
             again.append(record.answer)
     if not failed:
         return None
-    line = _line(here[0].trial)
+    line = line_of(here[0].trial)
     variants: list[Variant] = []
     for other in next_to:
         there = of_cell(other, records)
         if there:
-            change = difference(line, _line(there[0].trial)) or f"with {_other_settings(cell, other)}"
+            settings = " ".join(assignment(name, value) for name, value in other if value != cell.get(name))
+            change = difference(line, line_of(there[0].trial)) or f"with {settings}"
             variants.append(Variant(change=redact_text(change), count=count_of(other, there)))
     return OwnCommand(
         line=tuple(map(redact_text, at_commit(line, here[0].trial.commit))),
@@ -100,10 +165,6 @@ def _own_command(cell: Point, next_to: Sequence[Point], records: Sequence[TrialR
     )
 
 
-def _other_settings(cell: Point, other: Point) -> str:
-    """The settings of ``other`` that are not those of ``cell``: ``mode=single``, ``commit=v2``."""
-    return " ".join(assignment(name, value) for name, value in other if value != cell.get(name))
-
-
-def _line(trial: Trial) -> CommandLine:
+def line_of(trial: Trial) -> CommandLine:
+    """The command line of a trial, as one would type it."""
     return composed(trial.config, python=trial.python or PROGRAM, env=trial.env)

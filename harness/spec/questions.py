@@ -1,26 +1,28 @@
-"""Question files of earlier versions, about one axis of our trainer; every error with file and line."""
+"""Questions of files: that of a search beside a matrix, and those of earlier versions, on one axis of our trainer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.core.campaign import threshold_question
-from harness.core.errors import SpecError, unknown
-from harness.core.point import Point
+from harness.core.campaign import CampaignSpec, Task, threshold_question
+from harness.core.errors import NoSearchError, SpecError, choices, unknown
+from harness.core.matrix import SearchKind
+from harness.core.point import AxisType, Point
+from harness.core.space import Space
 from harness.core.spec import Effort, Limits
 from harness.core.trial import CONTROLS
 from harness.core.verdict import BAD_KINDS
 from harness.spec.axes import parse_axis, setting
 from harness.spec.fault import parse_fault
 from harness.spec.matrix_axes import at
-from harness.spec.schema import validated
-from harness.spec.yaml_file import read_file, read_yaml
+from harness.spec.yaml_file import read_file, read_yaml, validated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from harness.core.campaign import CampaignSpec
+    from harness.core.matrix import Matrix, SearchEntry
     from harness.core.point import Value
     from harness.core.verdict import Kind
     from harness.spec.yaml_file import Lines
@@ -103,3 +105,56 @@ def _controls(names: list[str], lines: Lines) -> tuple[str, ...]:
             with at(lines.place("controls", i)):
                 raise unknown("control", name, CONTROLS)
     return tuple(names)
+
+
+def search_spec(matrix: Matrix, name: str, *, file: str) -> CampaignSpec:
+    """The question that the search called ``name`` asks.
+
+    Raises:
+        NoSearchError: the file has no such search; the message has the nearest name.
+    """
+    entries = {entry.name: entry for entry in matrix.searches}
+    if name not in entries:
+        others = choices(name, entries) if entries else ", nor any other"
+        raise NoSearchError(f"{file} has no search {name!r}{others}")
+    entry = entries[name]
+    space, fixed = matrix.space, dict(entry.fixed)
+    return CampaignSpec(
+        question=_question(entry),
+        task=Task(entry.kind.value),
+        matrix=matrix if entry.axis is None else ordered(matrix, entry.axis),
+        file=file,
+        search=entry.name,
+        good=space.cell(fixed),
+        bad=space.cell({**dict(space.bad), **fixed}) if entry.kind is SearchKind.MINIMISE else None,
+        axis=entry.axis,
+        signature=entry.signature,
+        bad_kinds=entry.bad_kinds,
+        strength=entry.strength,
+        causes=entry.causes,
+    )
+
+
+def ordered(matrix: Matrix, axis: str) -> Matrix:
+    """``matrix`` for a threshold along ``axis``: words and flags are in the order in which they stand there.
+
+    Raises:
+        UnknownNameError: it has no such axis.
+        SpecError: its values are numbers that do not ascend.
+    """
+    factor = matrix.space.factor(axis)
+    along = replace(factor, axis=replace(factor.axis, type=AxisType.ORDERED))
+    factors = list(matrix.space.factors)
+    factors[factors.index(factor)] = along
+    return replace(matrix, space=Space(factors=tuple(factors), rules=matrix.space.rules))
+
+
+def _question(entry: SearchEntry) -> str:
+    failure = entry.signature or "it fail"
+    match entry.kind:
+        case SearchKind.BISECT:
+            return f"From which {entry.axis} on does {failure} {'show' if entry.signature else ''}?".replace(" ?", "?")
+        case SearchKind.MINIMISE:
+            return f"Which settings does {entry.signature or 'the failure'} need?"
+        case SearchKind.EXPLORE:
+            return f"Which combinations of {entry.strength} settings fail?"
