@@ -156,6 +156,16 @@ def meeting_of(thread: ThreadStack) -> Meeting | None:
     return None
 
 
+def are_at_the_gpu(samples: Sequence[StackSample]) -> bool:
+    """Whether the deciding thread waits for the GPU by every sample with native frames, whatever Python called for it.
+
+    NCCL's barrier does, and burns a core like any other such wait.
+    """
+    native = native_samples(samples)
+    threads = [deciding_thread(sample) for sample in native]
+    return bool(native) and all(thread is not None and _calls(native_leaf(thread), _GPU) for thread in threads)
+
+
 def agreed_meeting(samples: Sequence[StackSample]) -> Meeting | None:
     """What the deciding thread waits for in the last samples; None where they do not agree, or show no such wait.
 

@@ -23,7 +23,7 @@ from harness.reading.desync import Divergence, Parting, crossed, of_this_silence
 from harness.reading.frames import bare, is_own, is_service, own_frame, python_frames
 from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.loops import remainder
-from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, launches_in_vain
+from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, are_at_the_gpu, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, may_go_on, standings
 from harness.reading.stillness import OF_A_GPU, STORE_SERVER, onlookers_of
 from harness.reading.waits import ONLY_SLEEPS, RESTART, SERVE_MPI, UNSEEN, Ender, sleeps, wait_of
@@ -448,7 +448,8 @@ class _Relations:
         """
         if one.motion is None or one.has_just_moved:
             return False
-        if one.motion.polls or (one.meeting is not None and one.meeting.kind == "gpu"):
+        at_the_gpu = are_at_the_gpu(one.samples) or (one.meeting is not None and one.meeting.kind == "gpu")
+        if one.motion.polls or at_the_gpu:
             return True
         nccl = any("nccl" in state.backend.lower() for state in self._states.get(rank, ()))
         return one.motion.data_still and (nccl or self._occupied(one))

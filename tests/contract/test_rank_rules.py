@@ -987,6 +987,17 @@ def test_the_first_irecv_between_two_ranks_waits_for_an_isend(call, kind):
     assert classify(certain(*ranks)).kind is kind
 
 
+@pytest.mark.parametrize(("inside", "kind"), [(True, Kind.HANG), (False, Kind.UNRESOLVED)])
+def test_a_rank_in_nccls_barrier_waits_at_its_gpu_whatever_its_other_threads_write(inside, kind):
+    """Its recorder had not answered, others use the card too, and NCCL's own threads tell the store that they live."""
+    barrier = calls("barrier", line=49)
+    at_the_gpu = (native("cuStreamSynchronize", "/usr/lib/libcuda.so.580"), *barrier) if inside else barrier
+    left = Seen(until=(1, "forward"), exit=Exit(), ended_s=3.2)
+    seen = certain(left, Seen(frames=at_the_gpu, **SPINS))
+    writes = tuple(replace(look, written_bytes=int(1500 * look.t_s)) for look in seen.evidence.processes)
+    assert classify(replace(seen, evidence=replace(seen.evidence, processes=writes))).kind is kind
+
+
 def test_a_rank_that_ended_may_be_begun_anew_by_what_started_it():
     """A launcher of the program's own that waits some seconds before it starts a rank again."""
     seen = certain(WAITS_FOR_GRADIENTS, Seen(until=(1, "forward"), exit=Exit(), ended_s=3.2))
