@@ -39,6 +39,7 @@ from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind, Verdict, signature_names
 from harness.reading.loops import Variables, loop_samples, with_variables
 from harness.reading.waits import OWN_CONNECTION, ROWS
+from harness.report.stacks import deciding_stack
 from known_ids import known_ids
 
 PID, WORKER, OTHER = 100, 120, 121
@@ -983,6 +984,19 @@ def with_a_librarys_thread(frames: tuple[Frame, ...], **thread: Any) -> Case:
     bare = ThreadStack(tid=own.tid, name="io", frames=(native("epoll_wait", LIBC),))
     taken = tuple(replace(sample, threads=(sample.threads[0], bare)) for sample in stacks([frames] * 3))
     return silent(processes=tuple(seen), stacks=taken)
+
+
+def test_a_worker_that_is_stuck_at_a_lock_is_named_beside_the_main_thread_that_waits_for_its_work():
+    """Its line is the one to look at; a main thread at a lock of its own line is as much at fault."""
+    lib = "/usr/lib/python3.11"
+    joins = (*LOCK_LEAF, python("wait", f"{lib}/threading.py", 327), python("join", f"{lib}/queue.py", 90), *BACKWARD)
+    for frames, is_victim in ((joins, True), (IN_LOCK, False)):
+        seen = silent(processes=looks(), stacks=stacks([frames] * 3))
+        verdict = classify(seen)
+        assert told(verdict) == "HANG deadlock high"
+        assert ("thread holder, which could let it go on, waits in hold (src/x.py:3)" in verdict.because) is is_victim
+        decides = deciding_stack(seen.evidence, verdict)
+        assert (decides[1].name == "holder") is is_victim
 
 
 @pytest.mark.parametrize(("library", "hangs"), [("libpmix.so.2", True), ("librecord.so", False)])

@@ -53,6 +53,7 @@ from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting
+from harness.reading.fault import CAUSES, threads_at_fault
 from harness.reading.frames import own_frame, python_frames, spell, telling_frame, thread_of
 from harness.reading.gpus import Gpus, gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
@@ -420,6 +421,7 @@ def _waits_for_its_own(one: Standing) -> bool:
 def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:
     """The verdict on the process that holds the others up, as one on the whole trial."""
     chain, because = _chain(job, leader, one.pid), f"{verdict.because}{_joined_by_the_main_thread(one)}"
+    because += _at_fault(one) if verdict.cause in CAUSES else ""
     for before in reversed(chain[:-1]):
         because += f"; {_waits_for_the_next(before, job)}"
     circle = [before for before in chain[:-1] if before.pid in one.depends_on]
@@ -440,6 +442,17 @@ def _joined_by_the_main_thread(one: Standing) -> str:
         if main is not None and one.decides != one.pid and one.pid in dict(sample.joins):
             return f"; the main thread waits for it to end, in {spell(telling_frame(main))}"
     return ""
+
+
+def _at_fault(one: Standing) -> str:
+    """The threads that could let the deciding one go on, and where they are stuck themselves."""
+    stuck = threads_at_fault((one.native or one.samples)[-1], one.looks[-1]) if one.samples else ()
+    if not stuck:
+        return ""
+    at = spell(own_frame(stuck[0]))
+    if len(stuck) == 1:
+        return f"; thread {stuck[0].name or stuck[0].tid}, which could let it go on, waits in {at}"
+    return f"; {len(stuck)} threads that could let it go on wait in {at}"
 
 
 def _waits_for_the_next(one: Standing, job: Job) -> str:
