@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.reading.frames import deciding_thread, is_own, mentions, native_leaf, own_frame, python_frames
+from harness.reading.frames import (
+    deciding_thread,
+    mentions,
+    native_leaf,
+    own_frame,
+    python_frames,
+    stands_in_own_code,
+)
 from harness.reading.waits import in_python_lock
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ SERVERS = ("/socketserver.py", "/asyncio/base_events.py", "/asyncio/runners.py")
 def threads_at_fault(sample: StackSample, look: ProcessState | None) -> tuple[ThreadStack, ...]:
     """The threads beside the deciding one whose line is to be looked at, all in the same one; empty: it is its own."""
     decides = deciding_thread(sample)
-    if decides is None or _stands_in_its_own_line(decides):
+    if decides is None or stands_in_own_code(decides):
         return ()
     waits_on = {thread.tid: thread.on for thread in look.threads} if look is not None else {}
     stuck: list[ThreadStack] = []
@@ -39,17 +46,11 @@ def threads_at_fault(sample: StackSample, look: ProcessState | None) -> tuple[Th
     return tuple(stuck) if len(set(map(own_frame, stuck))) == 1 else ()
 
 
-def _stands_in_its_own_line(thread: ThreadStack) -> bool:
-    """Whether it waits in no function but the program's own: at a lock, say."""
-    innermost = next(iter(python_frames(thread)), None)
-    return innermost is not None and is_own(innermost)
-
-
 def _may_owe_a_deed(thread: ThreadStack, decides: ThreadStack) -> bool:
     if not in_python_lock(decides):
         return False
     leaf = native_leaf(thread)
-    if leaf and _stands_in_its_own_line(thread) and in_python_lock(thread):
+    if leaf and stands_in_own_code(thread) and in_python_lock(thread):
         return not mentions(leaf, "SimpleQueue")  # whose idle workers wait in no function of Python's
     return _is_in(thread, POOLS) and _is_in(thread, RESULTS) and _is_in(decides, RESULTS)
 

@@ -5,6 +5,7 @@ Most of it is about standstills: who can end a wait decides whether it is a hang
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -777,6 +778,24 @@ def in_a_child(waits: dict, times: float, *others: ProcessState) -> Case:
     child = looks(**waits, pid=WORKER, parent=PID)
     taken = (*stacks([BLOCKED] * 3), *stacks([BLOCKED] * 3, pid=WORKER))
     return silent(times=times, processes=(*parent, *child, *others), stacks=taken)
+
+
+@pytest.mark.parametrize("waits", [
+    {"wchan": "do_wait", "call": "wait4"}, {"wchan": "anon_pipe_read", "call": "pipe-read"},
+], ids=["for its end", "for another pipe"])  # fmt: skip
+def test_a_child_of_no_file_that_a_full_pipe_stops_is_told_at_the_line_of_its_parent(waits):
+    """``Popen([python, "-c", ..], stdout=PIPE).wait()``: the parent's line can be mended, and both are told."""
+    parent = looks(**waits, holders=(WORKER,), outside=False, children=1)
+    pipe = {"wchan": "anon_pipe_write", "call": "pipe-write", "holders": (PID,), "outside": False}
+    child = looks(**pipe, pid=WORKER, parent=PID)
+    typed = (python("<module>", "<string>", 1),)
+    taken = (*stacks([BLOCKED] * 3), *stacks([typed] * 3, pid=WORKER))
+    verdict = classify(silent(processes=(*parent, *child), stacks=taken))
+    assert told(verdict) == "HANG blocked-pipe high"
+    assert verdict.cites[0] == "stack-1"
+    assert f"stack-{WORKER}-1" in verdict.cites
+    in_turn = "waits for it in turn in <module> (<string>:1) (waits for room in a pipe), and neither comes first"
+    assert in_turn in verdict.because
 
 
 def test_an_idle_worker_of_the_loader_is_not_who_a_stuck_program_waits_for():
@@ -2126,6 +2145,15 @@ def test_slow_says_what_it_would_have_needed():
     assert "2 of 5 steps done" in verdict.because
     assert "at 21.00 s a step it would have needed about 107.0 s" in verdict.because
     assert "predicted for a healthy trial: 5.0 s)" in verdict.because
+
+
+def test_slow_that_the_user_ended_says_who_asked():
+    seen = CANNED["slow"][0]
+    outcome = replace(seen.outcome, stopped_by=StopReason.EXAMINED, why="SIGHUP (a closed terminal) asked to stop")
+    because = classify(replace(seen, outcome=outcome)).because
+    assert re.match(
+        r"SIGHUP \(a closed terminal\) asked to stop: after [\d.]+ s a last look found that it pro", because
+    )
 
 
 def test_what_a_first_step_lacks_that_was_seen_from_its_backward_pass_on_is_no_part_of_the_rate():
