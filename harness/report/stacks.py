@@ -62,13 +62,19 @@ def _has_frames(sample: StackSample) -> bool:
 
 
 def deciding_stack(evidence: Evidence, verdict: Verdict) -> tuple[StackSample, ThreadStack] | None:
-    """That sample with the thread in it that decides, or is at fault for that one's wait; None without one."""
+    """That sample with the thread in it to look at; None without one."""
     sample = deciding_sample(evidence, verdict)
-    thread = deciding_thread(sample) if sample else None
-    if sample is not None and verdict.kind is Kind.HANG and verdict.cause in CAUSES:
-        looks = [look for look in evidence.processes if look.pid == sample.pid]
-        thread = next(iter(threads_at_fault(sample, looks[-1] if looks else None)), thread)
+    thread = thread_to_show(evidence, verdict, sample) if sample else None
     return (sample, thread) if sample and thread else None
+
+
+def thread_to_show(evidence: Evidence, verdict: Verdict, sample: StackSample) -> ThreadStack | None:
+    """The thread of a sample to look at: the one that decides, or that is at fault for its wait in a hang."""
+    if verdict.kind is Kind.HANG and verdict.cause in CAUSES:
+        looks = [look for look in evidence.processes if look.pid == sample.pid]
+        for thread in threads_at_fault(sample, looks[-1] if looks else None):
+            return thread
+    return deciding_thread(sample)
 
 
 def _last_working(evidence: Evidence) -> list[StackSample]:
