@@ -41,6 +41,9 @@ _TEMPLATE = re.compile(r"<(?!locals>|lambda>|module>|genexpr>|listcomp>|dictcomp
 STUB_LINES = 12
 """Lines at most of the script that an installer writes to start a program (pip, uv and conda need 7 to 12)."""
 
+BY_VALUE = "<dynamic-code>"
+"""What cloudpickle writes for the file of a function that it sends to a worker: its name and its line are right."""
+
 SHIM_FILE = "/nsa_harness_shim.py"
 """The file of our own wrappers in a stranger's program; its frames lie between the program's and torch's."""
 
@@ -162,7 +165,7 @@ def own_line(frames: Sequence[Frame]) -> Frame:
     typed in. A program that is all installed began in one of its packages: of that the innermost; else of any code.
     """
     own = own_frames(frames)
-    in_a_file = [frame for frame in own if not _is_in_no_file(frame)]
+    in_a_file = [frame for frame in own if not is_in_no_file(frame)]
     typed_in = [frame for frame in own if frame.file == frames[-1].file]
     packages = [package(frame) for frame in frames if package(frame)]
     started = [frame for frame in frames if packages and package(frame) == packages[-1]]
@@ -233,25 +236,36 @@ def own_frame(thread: ThreadStack) -> Frame | None:
     return _in_a_file(own_frames(begun_by_the_program(thread)))
 
 
+def stands_in_own_code(thread: ThreadStack) -> bool:
+    """Whether it waits in no function but the program's own: at a lock, say, and in no queue of the library's."""
+    innermost = next(iter(python_frames(thread)), None)
+    return innermost is not None and is_own(innermost)
+
+
 def telling_frame(thread: ThreadStack) -> Frame | None:
-    """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name."""
+    """The frame to name: the innermost Python one outside the standard library, else the innermost that has a name.
+
+    Of the library's alone what was called, ``queue.join`` at the exit say, before the wait of ``threading.py`` in it.
+    """
     python = begun_by_the_program(thread)
     own = _in_a_file(frame for frame in python if not is_stdlib(frame))
-    return own or next(iter(python or named_frames(thread)), None)
+    waits = (frame for frame in python if not frame.file.endswith("/threading.py"))
+    return own or next(waits, None) or next(iter(python or named_frames(thread)), None)
 
 
 def _in_a_file(frames: Iterable[Frame]) -> Frame | None:
     """The first frame whose code a reader can open, else the first: that of ``exec`` and ``-c`` is in no file."""
     first: Frame | None = None
     for frame in frames:
-        if not _is_in_no_file(frame):
+        if not is_in_no_file(frame):
             return frame
         first = first or frame
     return first
 
 
-def _is_in_no_file(frame: Frame) -> bool:
-    return frame.file.startswith("<")
+def is_in_no_file(frame: Frame) -> bool:
+    """Whether nobody can open its code: that of ``exec`` and ``-c``, or that a library made."""
+    return frame.file.startswith("<") and frame.file != BY_VALUE
 
 
 def begun_by_the_program(thread: ThreadStack) -> tuple[Frame, ...]:

@@ -75,10 +75,15 @@ def place(last: Heartbeat | None, *, steps_done: int) -> str:
     """Where a trial was by its last mark: ``in backward of step 1``, ``after step 2``, ``before its first mark``."""
     if last is None:
         return "before its first mark"
-    if last.step is not None and steps_done and (last.step < steps_done or last.phase == "step"):
-        return f"after step {steps_done - 1}"  # of what comes next nothing has begun, and perhaps nothing comes
+    if is_between_steps(last, steps_done=steps_done):
+        return f"after step {steps_done - 1}"
     preposition = "after" if last.edge == "end" else "in"
     return f"{preposition} {last.phase}" if last.step is None else f"{preposition} {last.phase} of step {last.step}"
+
+
+def is_between_steps(last: Heartbeat, *, steps_done: int) -> bool:
+    """Whether the step of the last mark is done: of what comes next nothing has begun, and perhaps nothing comes."""
+    return last.step is not None and steps_done > 0 and (last.step < steps_done or last.phase == "step")
 
 
 def longest_at_s(pace: Pace, mark: Heartbeat) -> float | None:

@@ -25,12 +25,14 @@ from harness.reading.awaits import rests_in_a_loop
 from harness.reading.frames import (
     bare,
     best_thread,
+    is_in_no_file,
     is_own,
     native_samples,
     own_frame,
     package,
     python_frames,
     same_stacks,
+    stands_in_own_code,
 )
 from harness.reading.meeting import Meeting, agreed_meeting, meeting_of
 from harness.reading.stillness import (
@@ -839,18 +841,30 @@ def culprit(stand: Mapping[int, Standing], start: int) -> Standing:
     """Where the chain of waits that begins at ``start`` ends: whoever waits for no process, or closes a circle.
 
     Not an idle worker that closes it by asking for work: then it is the last that waits for more than an answer, and in
-    code of the program's own, where one of them does.
+    code of the program's own that a reader can open, where one of them does.
     """
     path = [stand[start]]
     passed = {path[0].pid}
     while others := path[-1].depends_on & stand.keys() - passed:
-        # Of several the one that waits for nobody: a loader's idle workers wait for the rank in their turn.
-        path.append(min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), one.pid)))
+        # Of several the one that waits for nobody, or is stuck at a lock of its own: idle workers wait for the rank in
+        # their turn, a loader's in a queue, and those of a pool that are sent their work by the thread that reads it.
+        path.append(
+            min((stand[pid] for pid in others), key=lambda one: (bool(one.chances), not _is_at_a_lock(one), one.pid))
+        )
         passed.add(path[-1].pid)
     waits = [one for one in reversed(path) if not one.asks] or path[-1:]
     closes_a_circle = bool(path[-1].depends_on & passed)
-    if closes_a_circle:
-        for one in waits:
-            if one.thread is not None and own_frame(one.thread) is not None:
-                return one
-    return waits[0]
+    return min(waits, key=_how_far_from_a_line) if closes_a_circle else waits[0]
+
+
+def _is_at_a_lock(one: Standing) -> bool:
+    """Whether it waits in a line of the program's own, and for a thread of its process: at a lock, in no queue."""
+    if one.thread is None or one.wait is None or Ender.PROCESS not in one.wait.enders:
+        return False
+    return stands_in_own_code(one.thread)
+
+
+def _how_far_from_a_line(one: Standing) -> int:
+    """0 where it waits in code of the program's own that a reader can open, 1 in such of no file, 2 in a library's."""
+    frame = own_frame(one.thread) if one.thread is not None else None
+    return 2 if frame is None else int(is_in_no_file(frame))

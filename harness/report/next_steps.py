@@ -56,6 +56,8 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     """What would decide most, first; ``place`` is the line at fault, where one is known."""
     run = findings.run
     is_open = not run.is_whole or (findings.is_line and run.boundary is None)
+    if findings.is_single and any(record.verdict.kind in FAILURES for record in run.own):
+        is_open = False  # somebody ended it when it had failed: there is nothing more to wait for
     if is_open and findings.is_single:
         return (NextStep(text="Run it again: this run did not come to its end.", command=run.argv),)
     if is_open and run.directory:

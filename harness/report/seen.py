@@ -45,7 +45,7 @@ def where(evidence: Evidence, record: TrialRecord) -> str:
     if decides is None:
         return "No stack could be taken; why, is below." if evidence.failures else "No stack was taken."
     sample, thread = decides
-    same, alike = same_in(evidence, sample)
+    same, alike = same_in(evidence, sample, thread)
     frame = telling_frame(thread)
     title = f"**Where it was:** {code(place(frame))}" if frame else "**Where it was**"
     with_c = " with C frames" if sample.native else ""

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.outcome import Ending
 from harness.core.verdict import Kind
-from harness.reading.frames import deciding_thread, is_stdlib, own_frame, python_frames, same_frames, telling_frame
+from harness.reading.fault import CAUSES, threads_at_fault
+from harness.reading.frames import (
+    deciding_thread,
+    is_stdlib,
+    own_frame,
+    python_frames,
+    same_frames,
+    telling_frame,
+    thread_of,
+)
 from harness.reading.places import RankSeen, group_ranks, sentence, where
 from harness.report.clean import clean
 from harness.report.text import short_path
@@ -53,10 +62,19 @@ def _has_frames(sample: StackSample) -> bool:
 
 
 def deciding_stack(evidence: Evidence, verdict: Verdict) -> tuple[StackSample, ThreadStack] | None:
-    """That sample with the thread in it that decides; None without one."""
+    """That sample with the thread in it to look at; None without one."""
     sample = deciding_sample(evidence, verdict)
-    thread = deciding_thread(sample) if sample else None
+    thread = thread_to_show(evidence, verdict, sample) if sample else None
     return (sample, thread) if sample and thread else None
+
+
+def thread_to_show(evidence: Evidence, verdict: Verdict, sample: StackSample) -> ThreadStack | None:
+    """The thread of a sample to look at: the one that decides, or that is at fault for its wait in a hang."""
+    if verdict.kind is Kind.HANG and verdict.cause in CAUSES:
+        looks = [look for look in evidence.processes if look.pid == sample.pid]
+        for thread in threads_at_fault(sample, looks[-1] if looks else None):
+            return thread
+    return deciding_thread(sample)
 
 
 def _last_working(evidence: Evidence) -> list[StackSample]:
@@ -74,14 +92,13 @@ def rank_by_pid(evidence: Evidence) -> dict[int | None, int]:
     return {facts.pid: facts.rank for facts in evidence.ranks}
 
 
-def same_in(evidence: Evidence, sample: StackSample) -> tuple[int, int]:
-    """In how many of the samples from this source the deciding thread's stack is the same, line by line."""
-    deciding = deciding_thread(sample)
+def same_in(evidence: Evidence, sample: StackSample, thread: ThreadStack) -> tuple[int, int]:
+    """In how many of the samples from this source the stack of ``thread`` is the same, line by line."""
     same = alike = 0
     for other in evidence.stacks:
         if (other.source, other.native, other.pid) == (sample.source, sample.native, sample.pid):
             alike += 1
-            same += same_frames(deciding_thread(other), deciding)
+            same += same_frames(thread_of(other, thread.tid), thread)
     return same, alike
 
 

@@ -1176,6 +1176,20 @@ def test_who_stands_between_two_steps_may_have_left_the_loop_that_the_other_is_s
     assert ("is further on" in verdict.because) == (rank is not None)
 
 
+@pytest.mark.parametrize(("steps_done", "rank"), [(3, 0), (4, None)])
+def test_who_has_done_the_step_of_its_last_mark_stands_between_two_steps_whatever_that_mark_was(steps_done, rank):
+    """Of a program that marks its backwards alone, a call behind the step is as much in the loop as behind it."""
+    further = marked(*ONE_BACKWARD, ("backward", "begin", 4), ("backward", "end", 4))
+    made = of_two(further, marked(*ONE_BACKWARD), calls=(Seen(frames=ALL_REDUCE), Seen(frames=BARRIER)))
+    facts = [replace(one, steps_done=steps_done) for one in made.evidence.ranks]
+    verdict = classify(replace(made, evidence=replace(made.evidence, ranks=tuple(facts))))
+    assert (verdict.cause, verdict.rank) == ("collective-mismatch", rank)
+    if rank is None:
+        rank_of = {sample.id: sample.rank for sample in made.evidence.stacks}
+        shown = next(rank_of[cited] for cited in verdict.cites if cited in rank_of)
+        assert (shown, verdict.confidence) == (1, Confidence.MEDIUM)
+
+
 def test_an_unused_parameter_belongs_to_the_backward_that_ended_too_early():
     verdict = classify(certain(ON_ITS_GPU, ASKS_WHO_IS_THERE, collectives=NEVER_CALLED))
     assert (verdict.cause, verdict.rank, verdict.phase, verdict.step) == ("unused-parameter", 1, "backward", 1)

@@ -5,6 +5,7 @@ Most of it is about standstills: who can end a wait decides whether it is a hang
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -39,6 +40,7 @@ from harness.core.trial import Budget, Limit, Prediction, Trial
 from harness.core.verdict import Case, Confidence, Kind, Verdict, signature_names
 from harness.reading.loops import Variables, loop_samples, with_variables
 from harness.reading.waits import OWN_CONNECTION, ROWS
+from harness.report.stacks import deciding_stack
 from known_ids import known_ids
 
 PID, WORKER, OTHER = 100, 120, 121
@@ -778,6 +780,24 @@ def in_a_child(waits: dict, times: float, *others: ProcessState) -> Case:
     return silent(times=times, processes=(*parent, *child, *others), stacks=taken)
 
 
+@pytest.mark.parametrize("waits", [
+    {"wchan": "do_wait", "call": "wait4"}, {"wchan": "anon_pipe_read", "call": "pipe-read"},
+], ids=["for its end", "for another pipe"])  # fmt: skip
+def test_a_child_of_no_file_that_a_full_pipe_stops_is_told_at_the_line_of_its_parent(waits):
+    """``Popen([python, "-c", ..], stdout=PIPE).wait()``: the parent's line can be mended, and both are told."""
+    parent = looks(**waits, holders=(WORKER,), outside=False, children=1)
+    pipe = {"wchan": "anon_pipe_write", "call": "pipe-write", "holders": (PID,), "outside": False}
+    child = looks(**pipe, pid=WORKER, parent=PID)
+    typed = (python("<module>", "<string>", 1),)
+    taken = (*stacks([BLOCKED] * 3), *stacks([typed] * 3, pid=WORKER))
+    verdict = classify(silent(processes=(*parent, *child), stacks=taken))
+    assert told(verdict) == "HANG blocked-pipe high"
+    assert verdict.cites[0] == "stack-1"
+    assert f"stack-{WORKER}-1" in verdict.cites
+    in_turn = "waits for it in turn in <module> (<string>:1) (waits for room in a pipe), and neither comes first"
+    assert in_turn in verdict.because
+
+
 def test_an_idle_worker_of_the_loader_is_not_who_a_stuck_program_waits_for():
     """torch handles SIGCHLD for its workers, and each asks for work: neither is what the program waits in."""
     stuck = looks(wchan="futex_do_wait", call="futex", handles=("SIGCHLD",), children=1)
@@ -983,6 +1003,19 @@ def with_a_librarys_thread(frames: tuple[Frame, ...], **thread: Any) -> Case:
     bare = ThreadStack(tid=own.tid, name="io", frames=(native("epoll_wait", LIBC),))
     taken = tuple(replace(sample, threads=(sample.threads[0], bare)) for sample in stacks([frames] * 3))
     return silent(processes=tuple(seen), stacks=taken)
+
+
+def test_a_worker_that_is_stuck_at_a_lock_is_named_beside_the_main_thread_that_waits_for_its_work():
+    """Its line is the one to look at; a main thread at a lock of its own line is as much at fault."""
+    lib = "/usr/lib/python3.11"
+    joins = (*LOCK_LEAF, python("wait", f"{lib}/threading.py", 327), python("join", f"{lib}/queue.py", 90), *BACKWARD)
+    for frames, is_victim in ((joins, True), (IN_LOCK, False)):
+        seen = silent(processes=looks(), stacks=stacks([frames] * 3))
+        verdict = classify(seen)
+        assert told(verdict) == "HANG deadlock high"
+        assert ("thread holder, which could let it go on, waits in hold (src/x.py:3)" in verdict.because) is is_victim
+        decides = deciding_stack(seen.evidence, verdict)
+        assert (decides[1].name == "holder") is is_victim
 
 
 @pytest.mark.parametrize(("library", "hangs"), [("libpmix.so.2", True), ("librecord.so", False)])
@@ -2121,6 +2154,15 @@ def test_slow_says_what_it_would_have_needed():
     assert "2 of 5 steps done" in verdict.because
     assert "at 21.00 s a step it would have needed about 107.0 s" in verdict.because
     assert "predicted for a healthy trial: 5.0 s)" in verdict.because
+
+
+def test_slow_that_the_user_ended_says_who_asked():
+    seen = CANNED["slow"][0]
+    outcome = replace(seen.outcome, stopped_by=StopReason.EXAMINED, why="SIGHUP (a closed terminal) asked to stop")
+    because = classify(replace(seen, outcome=outcome)).because
+    assert re.match(
+        r"SIGHUP \(a closed terminal\) asked to stop: after [\d.]+ s a last look found that it pro", because
+    )
 
 
 def test_what_a_first_step_lacks_that_was_seen_from_its_backward_pass_on_is_no_part_of_the_rate():

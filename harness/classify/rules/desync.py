@@ -28,6 +28,7 @@ from harness.reading.desync import Parting, in_words, operation_of
 from harness.reading.frames import is_own, python_frames, spell
 from harness.reading.gpus import gpus_of_pids
 from harness.reading.meeting import AWAITS_ID, CONNECTS, GATHERS, NEW_GROUP, ROOTED, STORE
+from harness.reading.pace import is_between_steps
 from harness.reading.ranks import late_ranks
 
 if TYPE_CHECKING:
@@ -200,7 +201,12 @@ def _recorded(
         rule="desync",
         cause=cause,
         because=f"{because}; {first.silence}",
-        cites=(*ids_of([*case.evidence.collectives, *ras]), *cited(views), *ids_of(gpus), "progress"),
+        cites=(
+            *ids_of([*case.evidence.collectives, *ras]),
+            *cited([first, *others_than(first, views)]),
+            *ids_of(gpus),
+            "progress",
+        ),
         confidence=Confidence.HIGH if certain else Confidence.MEDIUM,
         names=dict.fromkeys(call.op for call in calls.values()),
         phase="backward" if cause == "unused-parameter" else None,
@@ -272,7 +278,7 @@ def _by_stacks(case: Case, there: Sequence[RankView]) -> Verdict | None:
         rule="desync",
         cause=cause,
         because=f"{waits}; {never}; {which}; {silence(case)}",
-        cites=(*cited(there), "progress"),
+        cites=(*cited([behind, *others_than(behind, there)]), "progress"),
         confidence=Confidence.HIGH if fault and not on_its_way else Confidence.MEDIUM,
         names=names_of_calls,
     )
@@ -310,6 +316,8 @@ def _fault(groups: Sequence[Sequence[RankView]]) -> tuple[list[RankView], str]:
 def _within_a_step(view: RankView) -> bool:
     last = view.facts.last
     if last is None or last.phase not in _WITHIN_A_STEP:
+        return False
+    if is_between_steps(last, steps_done=view.facts.steps_done):
         return False
     return (last.phase, last.edge) not in _MAY_BE_ITS_LAST
 

@@ -23,7 +23,7 @@ from harness.classify.views import (
     waiting,
 )
 from harness.core.evidence import latest_rate_s
-from harness.core.outcome import Ending, StopReason
+from harness.core.outcome import USER_ASKED, Ending, StopReason
 from harness.core.verdict import Confidence, Kind
 from harness.reading.frames import deciding_thread, same_frames, short_path, spell, telling_frame
 from harness.reading.loops import Progress, progress, remainder
@@ -100,6 +100,8 @@ def _until(case: Case) -> str:
     outcome = case.outcome
     if outcome.ending is Ending.STILL_RUNNING:
         return f"it progressed in the {outcome.duration_s:.1f} s that it was watched"
+    if outcome.stopped_by is StopReason.EXAMINED:
+        return f"{outcome.why or USER_ASKED}: after {outcome.duration_s:.1f} s a last look found that it progressed"
     limit = outcome.stopped_by.value if outcome.stopped_by else "limit"
     if outcome.stopped_by is StopReason.TOTAL:
         limit += f" ({case.trial.budget.total.seconds:.1f} s)"

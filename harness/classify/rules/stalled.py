@@ -53,6 +53,7 @@ from harness.core.node import in_words
 from harness.core.outcome import Ending
 from harness.core.verdict import Confidence, Kind
 from harness.reading.desync import Parting
+from harness.reading.fault import CAUSES, threads_at_fault
 from harness.reading.frames import own_frame, python_frames, spell, telling_frame, thread_of
 from harness.reading.gpus import Gpus, gpus_of_pids
 from harness.reading.loops import goes_nowhere, sleeps_for_ever
@@ -87,6 +88,9 @@ LATE_EXIT = "late-exit"
 
 STOPPED = "stopped"
 """By a signal: where it stood then says nothing."""
+
+FULL_PIPE = "blocked-pipe"
+"""The wait of whoever writes to a pipe that nobody reads."""
 
 LEAST_S = 2.0
 """No silence shorter than this is looked into: two undisturbed windows take longer."""
@@ -396,6 +400,9 @@ def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:
         return "loader-worker-dead" if last is not None and last.phase == "data" else "child-dead"
     if one.awaits_itself:
         return "deadlock"
+    other = _other_of_a_circle(job, one)
+    if other is not None and other.wait is not None and other.wait.cause == FULL_PIPE:
+        return FULL_PIPE  # to wait for a child's end, or for another pipe of it, is wrong for that alone
     if Ender.PROCESS in wait.enders:
         return lock_cause(one.thread, native=bool(one.native))
     return wait.cause
@@ -417,6 +424,7 @@ def _waits_for_its_own(one: Standing) -> bool:
 def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:
     """The verdict on the process that holds the others up, as one on the whole trial."""
     chain, because = _chain(job, leader, one.pid), f"{verdict.because}{_joined_by_the_main_thread(one)}"
+    because += _at_fault(one) if verdict.cause in CAUSES else ""
     for before in reversed(chain[:-1]):
         because += f"; {_waits_for_the_next(before, job)}"
     circle = [before for before in chain[:-1] if before.pid in one.depends_on]
@@ -424,8 +432,9 @@ def _about(case: Case, job: Job, leader: int, one: Standing, verdict: Verdict, a
         because += f"; as {_name(one)} waits for {_name(circle[0])} in turn, neither comes first"
     elif circle:
         because += f"; in turn {_only(_name(circle[0]), one)} could let {_name(one)} go on, so neither comes first"
-    elif len(chain) == 1:
-        because += _in_turn(job, one)
+    elif len(chain) == 1 and (other := _other_of_a_circle(job, one)):
+        because += f"; {_waits_in_turn(other, one)}"
+        chain += [other] if _at(other) else []
     verdict = replace(verdict, because=because, cites=tuple(dict.fromkeys((*verdict.cites, *cited(chain)))))
     return _about_ranks(case, job.stand[leader].rank, one, verdict, also) if job.several else verdict
 
@@ -437,6 +446,17 @@ def _joined_by_the_main_thread(one: Standing) -> str:
         if main is not None and one.decides != one.pid and one.pid in dict(sample.joins):
             return f"; the main thread waits for it to end, in {spell(telling_frame(main))}"
     return ""
+
+
+def _at_fault(one: Standing) -> str:
+    """The threads that could let the deciding one go on, and where they are stuck themselves."""
+    stuck = threads_at_fault((one.native or one.samples)[-1], one.looks[-1]) if one.samples else ()
+    if not stuck:
+        return ""
+    at = spell(own_frame(stuck[0]))
+    if len(stuck) == 1:
+        return f"; thread {stuck[0].name or stuck[0].tid}, which could let it go on, waits in {at}"
+    return f"; {len(stuck)} threads that could let it go on wait in {at}"
 
 
 def _waits_for_the_next(one: Standing, job: Job) -> str:
@@ -468,14 +488,18 @@ def _dead_of(one: Standing) -> str:
     return f"; {of} of {_name(one)} ended before, and what is waited for may have been {theirs} to give"
 
 
-def _in_turn(job: Job, one: Standing) -> str:
-    """The process for which ``one`` waits and which waits for it, where no line of the program says so."""
+def _other_of_a_circle(job: Job, one: Standing) -> Standing | None:
+    """The process for which ``one`` waits and which waits for it, and not for an answer alone."""
     for pid in sorted(one.depends_on & job.stand.keys()):
         other = job.stand[pid]
-        for chance in () if other.asks else other.chances:
-            if one.pid in chance.who:
-                return f"; {_name(other)} waits for it in turn ({chance.how}), and neither comes first"
-    return ""
+        if not other.asks and one.pid in other.depends_on:
+            return other
+    return None
+
+
+def _waits_in_turn(other: Standing, one: Standing) -> str:
+    how = next(chance.how for chance in other.chances if one.pid in chance.who)
+    return f"{_name(other)} waits for it in turn{_at(other)} ({how}), and neither comes first"
 
 
 def _about_ranks(case: Case, rank: int, one: Standing, verdict: Verdict, also: Collection[int]) -> Verdict:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from harness.core.errors import StoreError
 from harness.core.outcome import Ending
 from harness.core.verdict import Kind
-from harness.reading.frames import deciding_thread, telling_frame
+from harness.reading.frames import telling_frame
 from harness.report.facts import steps_of
 from harness.report.next_step import ANSWERED
 from harness.report.render.json import first_screen
 from harness.report.sections.trials import ended, why
 from harness.report.seen import LOG_LINES
-from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
+from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened, thread_to_show
 from harness.report.summary import judged
 from harness.report.tried import TrialSet, place_on, together, verdict_counts
 from harness.report.viewer.tracks import tracks
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import CellResult
     from harness.core.evidence import Evidence, ThreadStack
     from harness.core.record import Run, TrialRecord
+    from harness.core.verdict import Verdict
     from harness.report.build import Report
     from harness.report.findings import Findings
     from harness.report.viewer.tracks import Stretch, Track
@@ -164,7 +165,7 @@ def _evidence(findings: Findings, record: TrialRecord, frames: ValueTable, stack
     every = tracks(evidence, end_s=record.outcome.duration_s)
     return {
         "tracks": [_track(track, rank_name(track.rank, record, evidence)) for track in every],
-        "samples": _samples(evidence, frames, stacks),
+        "samples": _samples(evidence, record.verdict, frames, stacks),
         "decides": decides.id if decides else "",
         "output": [[log.stream, "\n".join(log.text.splitlines()[-LOG_LINES:])] for log in evidence.logs if log.text],
         "no_stacks": [f"{failure.source}: {failure.reason}" for failure in evidence.failures],
@@ -187,11 +188,11 @@ def _stretch(stretch: Stretch) -> list[Any]:
     return [round(stretch.start_s, 4), round(stretch.end_s, 4), stretch.kind.value, what, stretch.step]
 
 
-def _samples(evidence: Evidence, frames: ValueTable, stacks: ValueTable) -> list[dict[str, Any]]:
+def _samples(evidence: Evidence, verdict: Verdict, frames: ValueTable, stacks: ValueTable) -> list[dict[str, Any]]:
     samples: list[dict[str, Any]] = []
     ranks = rank_by_pid(evidence)
     for sample in sorted(evidence.stacks, key=lambda one: (one.t_s, one.rank)):
-        decides, main = deciding_thread(sample), 0
+        decides, main = thread_to_show(evidence, verdict, sample), 0
         threads: list[int] = []
         names: list[str] = []
         for number, thread in enumerate(sample.threads):

@@ -21,6 +21,7 @@ from harness.reading.frames import (
     telling_frame,
 )
 
+LIB = "/opt/lib/python3.11"
 SITE = "/venv/lib/python3.11/site-packages"
 
 
@@ -120,6 +121,20 @@ def test_the_line_by_which_multiprocessing_starts_a_child_is_not_the_programs():
     typed = ThreadStack(tid=1, name="", frames=(python("wait", f"{lib}/threading.py", 327), line))
     assert (own_frame(child), telling_frame(child)) == (None, join)
     assert (own_frame(typed), telling_frame(typed)) == (line, line)
+
+
+def test_of_the_librarys_frames_alone_what_was_called_is_named_before_the_wait_in_it():
+    """``atexit.register(q.join)``; a thread that was parked by ``threading`` itself has nothing else."""
+    wait, join = python("wait", f"{LIB}/threading.py", 327), python("join", f"{LIB}/queue.py", 90)
+    stacks = [ThreadStack(tid=1, name="", frames=frames) for frames in ((wait, join), (wait,))]
+    assert list(map(telling_frame, stacks)) == [join, wait]
+
+
+def test_a_function_that_was_sent_to_a_worker_by_value_is_in_the_file_that_it_was_written_in():
+    """Of which cloudpickle leaves the name away, in the workers of joblib, dask and ray."""
+    work = python("fit_one", "<dynamic-code>", 9)
+    stack = ThreadStack(tid=1, name="", frames=(work, python("<listcomp>", f"{SITE}/joblib/parallel.py", 607)))
+    assert (own_frame(stack), telling_frame(stack)) == (work, work)
 
 
 def test_what_a_forked_child_has_of_its_parent_is_not_where_it_is():

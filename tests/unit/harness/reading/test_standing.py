@@ -498,6 +498,8 @@ def test_whoever_is_in_the_loop_of_a_question_asks_anew_though_nobody_saw_it_wak
 @pytest.mark.parametrize(("circle", "place", "named"), [
     (True, "/opt/lib/python3.11/multiprocessing/queues.py", PARENT),
     (True, "/src/clean.py", CHILD),
+    (True, "<string>", PARENT),
+    (False, "<string>", CHILD),
     (False, "/opt/lib/python3.11/multiprocessing/queues.py", CHILD),
 ])  # fmt: skip
 def test_of_a_circle_whoever_waits_in_the_programs_own_code_is_named(circle, place, named):
@@ -508,6 +510,21 @@ def test_of_a_circle_whoever_waits_in_the_programs_own_code_is_named(circle, pla
         who = frozenset({other}) if circle or pid == PARENT else frozenset[int]()
         one = standing(looks(pid, LOCK), [], job_pids=frozenset({PARENT, CHILD}))
         stand[pid] = replace(one, thread=thread, chances=(Chance(how="", who=who),))
+    assert culprit(stand, PARENT).pid == named
+
+
+@pytest.mark.parametrize(("innermost", "named"), [("/src/step.py", CHILD + 2), (f"{LIB}/queue.py", CHILD)])
+def test_of_several_workers_that_are_sent_work_the_one_at_a_lock_of_its_own_is_named_and_no_idle_one(innermost, named):
+    """Each has a thread that reads its work from the parent, so that any of them may be let on."""
+    stand = {}
+    files = {PARENT: f"{LIB}/queue.py", CHILD: f"{LIB}/queue.py", CHILD + 2: innermost}
+    for pid, file in files.items():
+        frames = (Frame(function="f", file=file, line=2), Frame(function="main", file="/src/train.py", line=9))
+        who = frozenset(files) - {PARENT} if pid == PARENT else frozenset({PARENT})
+        one = standing(looks(pid, LOCK), [], job_pids=frozenset(files))
+        stand[pid] = replace(
+            one, thread=ThreadStack(tid=pid, name="", frames=frames), chances=(Chance(how="", who=who),)
+        )
     assert culprit(stand, PARENT).pid == named
 
 

@@ -38,3 +38,12 @@ def test_a_fault_without_a_line_asks_for_the_one_that_python_can_print(make_camp
     assert step.command == (again if told else ())
     at_a_line = next_steps(findings, place="load (train.py:3)")
     assert any("Look at load (train.py:3)" in step.text for step in at_a_line)
+
+
+@pytest.mark.parametrize(("ends", "told"), [("hang", "Look at"), ("pass", "Run it again: this run did not")])
+def test_of_a_run_that_somebody_ended_when_it_hung_the_line_is_the_next_thing_and_not_another_run(
+    make_campaign, ends, told
+):
+    run, run_dir = make_campaign([({}, ends, 0)], text=ONE, ended="interrupted", answered=False)
+    findings = Findings(run=run, run_dir=run_dir)
+    assert next_steps(findings, place="load (train.py:3)")[0].text.startswith(told)

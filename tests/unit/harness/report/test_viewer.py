@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+from itertools import chain
 
 import pytest
 
@@ -21,6 +22,7 @@ from harness.report.compare import compare
 from harness.report.figures import memory
 from harness.report.findings import Findings
 from harness.report.hide import Hider
+from harness.report.viewer import data
 from harness.report.viewer.data import of_run
 from harness.report.viewer.page import index, render
 from harness.report.viewer.traces import perfetto, speedscope
@@ -107,6 +109,16 @@ def test_the_page_says_what_the_report_says_of_the_same_trial(make_run):
     assert sum(len(row["trials"]) for row in found["cells"]) == len(run.records)
     frames = [found["frames"][i][0] for i in found["stacks"][trial["samples"][0]["threads"][0]][0]]
     assert "acquire_forever (harness/specimens/backward_deadlock.py:26)" in frames
+
+
+def test_the_page_opens_at_the_thread_that_the_report_points_at(make_run, monkeypatch):
+    """A worker that is stuck, say, and not the main thread that waits for it."""
+    run, run_dir = make_run("threshold")
+    monkeypatch.setattr(data, "thread_to_show", lambda evidence, verdict, sample: sample.threads[-1])
+    trials = data.of_run(build(run, run_dir))["trials"]
+    samples = list(chain.from_iterable(trial.get("samples", ()) for trial in trials))
+    assert samples
+    assert all(sample["main"] == len(sample["threads"]) - 1 for sample in samples)
 
 
 def test_an_axis_of_whole_numbers_has_no_halves_on_it(make_run):
