@@ -26,14 +26,26 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from math import prod
-from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from harness.core.evidence import LoopSample
 from harness.reading.frames import bare, is_own, is_stdlib, thread_of
+from harness.reading.plain import (
+    attributes_of_names,
+    called_name,
+    functions_of,
+    holds,
+    made_by,
+    nodes_of,
+    path_to,
+    plain_attributes,
+    plain_names,
+    sets_hooks,
+    tree_of,
+)
 from harness.reading.ranges import holds_for_ever
 
 if TYPE_CHECKING:
@@ -95,9 +107,6 @@ ENDLESS = frozenset({"count", "cycle"})
 ENDS = frozenset({"next", "exit", "_exit", "quit", "abort"})
 """Functions that may leave the loop they are called in: by ``StopIteration``, or with the program."""
 
-HOOKS = frozenset({"addaudithook", "settrace", "setprofile", "monitoring", "callbacks", "finalize"})
-"""Names of ``sys``, ``gc`` and ``weakref`` by which a function is run within others, a sleep among them."""
-
 SPEAKS = frozenset(
     {
         "print", "write", "writerow", "echo", "info", "debug", "warning", "log", "log_metrics", "add_scalar",
@@ -134,10 +143,14 @@ class Loop:
         owner: str,
         source: str,
     ) -> None:
-        self.node, self.header, self.owner, self.is_hooked = node, header, owner, _sets_hooks(source)
-        self.own = _plain_attributes(source)
-        self.plain = _plain_names(source) | _attributes_of_names(source)
-        self.events, self.askable, self.functions = _made(source, EVENTS), _made(source, ANSWERS), _functions(source)
+        self.node, self.header, self.owner, self.is_hooked = node, header, owner, sets_hooks(source)
+        self.own = plain_attributes(source)
+        self.plain = plain_names(source) | attributes_of_names(source)
+        self.events, self.askable, self.functions = (
+            made_by(source, EVENTS),
+            made_by(source, ANSWERS),
+            functions_of(source),
+        )
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -150,9 +163,9 @@ class Loop:
     def bound(self) -> tuple[str, ...]:
         """The arguments of the ``range`` that a ``for`` runs over, through an ``enumerate`` or a progress bar."""
         over = None if isinstance(self.node, ast.While) else self.node.iter
-        while isinstance(over, ast.Call) and _called(over) in _OVER and over.args:
+        while isinstance(over, ast.Call) and called_name(over) in _OVER and over.args:
             over = over.args[0]
-        if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
+        if isinstance(over, ast.Call) and called_name(over) in ("range", "trange"):
             return tuple(ast.unparse(argument) for argument in over.args)
         return ()
 
@@ -160,9 +173,9 @@ class Loop:
     def counts(self) -> bool:
         """Whether a ``for`` numbers its turns; what other iterators give are no turns, though they may grow."""
         over = None if isinstance(self.node, ast.While) else self.node.iter
-        while isinstance(over, ast.Call) and _called(over) in _OVER - _COUNT and over.args:
+        while isinstance(over, ast.Call) and called_name(over) in _OVER - _COUNT and over.args:
             over = over.args[0]
-        return isinstance(over, ast.Call) and _called(over) in _COUNT
+        return isinstance(over, ast.Call) and called_name(over) in _COUNT
 
     @property
     def while_below(self) -> tuple[str, str] | None:
@@ -186,14 +199,14 @@ class Loop:
     @property
     def speaks(self) -> bool:
         """Whether something is printed, logged or trained in it."""
-        return any(isinstance(node, ast.Call) and _called(node) in SPEAKS for node in ast.walk(self.node))
+        return any(isinstance(node, ast.Call) and called_name(node) in SPEAKS for node in ast.walk(self.node))
 
     @property
     def forever(self) -> bool:
         """Whether it turns until something leaves it: ``while True``, ``for i in itertools.count()``."""
         if isinstance(self.node, ast.While):
             return isinstance(self.node.test, ast.Constant) and bool(self.node.test.value)
-        return isinstance(self.node.iter, ast.Call) and _called(self.node.iter) in ENDLESS
+        return isinstance(self.node.iter, ast.Call) and called_name(self.node.iter) in ENDLESS
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -224,30 +237,6 @@ class Loop:
         return reader
 
 
-_ONE_AT_A_TIME = Lock()
-"""Ranks are looked at in threads, and Python 3.11 counts the depth of a tree once for all of them (SystemError)."""
-
-
-@lru_cache(maxsize=16)
-def _parsed(source: str) -> ast.Module:
-    with _ONE_AT_A_TIME:
-        return ast.parse(source)
-
-
-def tree_of(source: str) -> ast.Module | None:
-    """The tree of ``source``, None where it is not understood, or somebody else's thread made Python miscount."""
-    try:
-        return _parsed(source)
-    except (SyntaxError, ValueError, RecursionError, SystemError):
-        return None
-
-
-def _nodes(source: str) -> list[ast.AST]:
-    """All nodes of ``source``, those around others first; none where it is not understood."""
-    tree = tree_of(source)
-    return list(ast.walk(tree)) if tree is not None else []
-
-
 def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     """The loops around ``line`` within its innermost function, the innermost first; none where it is not understood."""
     tree = tree_of(source)
@@ -261,7 +250,7 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
             owner = inner.name
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             around = []
-        if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
+        if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(holds(s, line) for s in inner.orelse):
             around.append(inner)
     loops: list[Loop] = []
     for one in reversed(around):
@@ -270,208 +259,17 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     return tuple(loops)
 
 
-@lru_cache(maxsize=16)
-def _sets_hooks(source: str) -> bool:
-    """Whether a file may have Python run a function of its own now and then, which may set what a loop waits for."""
-    for node in _nodes(source):
-        match node:
-            case ast.Attribute(attr=name) | ast.alias(name=name) if name in HOOKS:
-                return True
-            case _:
-                pass
-    return False
-
-
-@lru_cache(maxsize=16)
-def _plain_names(source: str) -> frozenset[str]:
-    """The names that all statements of a file, wherever they stand, give constants or add constants to."""
-    return _names_of(_nodes(source), _is_number)
-
-
-def _names_of(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> frozenset[str]:
-    """The names that all statements, wherever they stand, give only what ``fits``."""
-    targets = _fitting_targets(nodes, fits)
-    fitting: set[str] = set()
-    other: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            (fitting if id(node) in targets else other).add(node.id)
-        elif isinstance(node, ast.alias):
-            other.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.arg):
-            other.add(node.arg)
-        elif isinstance(node, _NAMED):
-            other.add(node.name or "")
-        elif isinstance(node, ast.MatchMapping):
-            other.add(node.rest or "")
-    return frozenset(fitting - other) if "*" not in other else frozenset()
-
-
-@lru_cache(maxsize=16)
-def _plain_attributes(source: str) -> Mapping[str, frozenset[str]]:
-    """The attributes that hold a number or nothing by all that a file gives them, by class.
-
-    They are those of a class that the file defines without anything above it, or in it, that could make an attribute
-    more than what was put there.
-    """
-    nodes = _nodes(source)
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    targets: list[ast.Name | ast.Attribute] = [*_stored(nodes, ast.Attribute)]
-    others: set[str] = set()
-    for one in classes:
-        targets += _targets_in(one)
-        others |= _functions_in(one)
-    plainly = _fitting_targets(nodes, _is_number)
-    constants: set[str] = set()
-    for target in targets:
-        name = target.attr if isinstance(target, ast.Attribute) else target.id
-        (constants if id(target) in plainly else others).add(name)
-    return dict.fromkeys((one.name for one in classes if _is_simple(one)), frozenset(constants - others))
-
-
-@lru_cache(maxsize=16)
-def _attributes_of_names(source: str) -> frozenset[str]:
-    """The same as ``s.done``: of each such class by its own name, and by the names that only get one of its objects."""
-    own, names = _plain_attributes(source), set[str]()
-    for simple, attributes in own.items():
-        for base in (simple, *_objects(_nodes(source), {simple})):
-            names.update(f"{base}.{attribute}" for attribute in attributes)
-    return frozenset(names)
-
-
-@lru_cache(maxsize=16)
-def _functions(source: str) -> frozenset[str]:
-    """The names of all functions of a file, the methods and properties of its classes among them."""
-    return frozenset(node.name for node in _nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-@lru_cache(maxsize=16)
-def _made(source: str, classes: frozenset[str]) -> frozenset[str]:
-    """The names, and attributes as ``self.done``, that a file gives nothing but new objects of these classes."""
-    nodes = _nodes(source)
-    news = set(classes)
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                news.update(_renamed(classes, name.name, f"{name.asname or name.name}."))
-        if isinstance(node, ast.ImportFrom):
-            for name in node.names:
-                news.update(_renamed(classes, f"{node.module}.{name.name}", name.asname or name.name))
-
-    def is_new(value: ast.expr | None) -> bool:
-        return isinstance(value, ast.Call) and ast.unparse(value.func) in news
-
-    made = _fitting_targets(nodes, is_new)
-    attributes: set[str] = set()
-    others: set[str] = set()
-    for target in _stored(nodes, ast.Attribute):
-        (attributes if id(target) in made else others).add(target.attr)
-    return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes - others}
-
-
-def _renamed(classes: frozenset[str], original: str, name: str) -> set[str]:
-    """How classes are spelt where ``original``, one of them or what begins their names, is called ``name``."""
-    dotted = original if original in classes else f"{original}."
-    return {name + one.removeprefix(dotted) for one in classes if one == dotted or one.startswith(f"{original}.")}
-
-
-def _is_simple(one: ast.ClassDef) -> bool:
-    """Whether nothing that a class says makes its attributes more than what was put there."""
-    bound = _functions_in(one) | {target.id for target in _targets_in(one)}
-    return not (one.bases or one.keywords or one.decorator_list or _LOOKS_UP & bound)
-
-
-def _fitting_targets(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
-    """The targets of all assignments whose value ``fits``."""
-    targets: set[int] = set()
-    for node in nodes:
-        if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = [*zip(target.elts, node.value.elts, strict=False)]
-            targets.update(id(one) for one, value in pairs if fits(value))
-    return targets
-
-
-def _objects(nodes: Sequence[ast.AST], classes: set[str]) -> set[str]:
-    """The names that only ever get an object that one of these classes makes."""
-    targets = _fitting_targets(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
-    objects: set[str] = set()
-    others: set[str] = set()
-    for name in _stored(nodes, ast.Name):
-        (objects if id(name) in targets else others).add(name.id)
-    for node in nodes:
-        if isinstance(node, ast.arg):
-            others.add(node.arg)
-    return objects - others
-
-
-_Stored = TypeVar("_Stored", ast.Name, ast.Attribute)
-
-
-def _stored(nodes: Sequence[ast.AST], kind: type[_Stored]) -> list[_Stored]:
-    return [node for node in nodes if isinstance(node, kind) and not isinstance(node.ctx, ast.Load)]
-
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_LOOKS_UP = frozenset({"__getattr__", "__getattribute__", "__slots__", "__setattr__"})
-
-
-def _functions_in(one: ast.ClassDef) -> set[str]:
-    return {node.name for node in one.body if isinstance(node, _FUNCTIONS)}
-
-
-def _targets_in(one: ast.ClassDef) -> list[ast.Name]:
-    """The names that the statements of a class give a value, those of its functions left out."""
-    nodes: list[ast.AST] = []
-    for node in one.body:
-        if not isinstance(node, _FUNCTIONS):
-            nodes.extend(ast.walk(node))
-    return _stored(nodes, ast.Name)
-
-
-_NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
-"""What binds a name that is not a node of its own."""
-
-
-def _is_number(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | None)
-
-
 _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def runs_once(source: str, *, line: int) -> bool:
     """Whether what is at ``line`` runs once in a call of its function: no loop and no comprehension is around it."""
-    around = [node for node in _nodes(source) if _holds(node, line)]
+    around = [node for node in nodes_of(source) if holds(node, line)]
     inside = around
     for node in around:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inside = [*ast.walk(node)]
-    return bool(around) and not any(isinstance(node, _REPEATS) and _holds(node, line) for node in inside)
-
-
-def path_to(node: ast.AST, line: int) -> tuple[ast.AST, ...]:
-    """All nodes below ``node`` that hold ``line``, each within the one before."""
-    path: list[ast.AST] = []
-    child = node
-    while (child := _child_at(child, line)) is not None:
-        path.append(child)
-    return tuple(path)
-
-
-def _child_at(node: ast.AST, line: int) -> ast.AST | None:
-    for child in ast.iter_child_nodes(node):
-        if _holds(child, line):
-            return child
-    return None
-
-
-def _holds(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-    return first is not None and last is not None and first <= line <= last
+    return bool(around) and not any(isinstance(node, _REPEATS) and holds(node, line) for node in inside)
 
 
 def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
@@ -494,13 +292,6 @@ def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozen
     return frozenset(names)
 
 
-def _called(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Name):
-        return function.id
-    return function.attr if isinstance(function, ast.Attribute) else ""
-
-
 def _sets(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
 
@@ -517,7 +308,7 @@ def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
         return True
     if isinstance(statement, ast.Break):
         return not nested
-    if isinstance(statement, ast.Call) and _called(statement) in ENDS:
+    if isinstance(statement, ast.Call) and called_name(statement) in ENDS:
         return True
     inside = nested or isinstance(statement, ast.For | ast.While | ast.AsyncFor)
     return any(_leaves(child, nested=inside) for child in ast.iter_child_nodes(statement))
@@ -596,7 +387,7 @@ class _Reader(ast.NodeVisitor):
         self.passes.append(node)
         if isinstance(node.iter, ast.Name):
             self.containers.add(node.iter.id)
-        elif not isinstance(node.iter, ast.Call) or _called(node.iter) != "range":
+        elif not isinstance(node.iter, ast.Call) or called_name(node.iter) != "range":
             self.kind = ""
 
     def _attribute(self, node: ast.Attribute) -> None:
@@ -619,7 +410,7 @@ class _Reader(ast.NodeVisitor):
             self.kind = self.kind and "threads" if isinstance(node.func.value, ast.Name | ast.Attribute) else ""
             self.methods.add(node.func.attr)
             self.asks.add(ast.unparse(node.func.value))
-        elif _called(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
+        elif called_name(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
             self.sleeps = True
         else:
             self.kind = ""
@@ -635,7 +426,7 @@ def _is_long_work(node: ast.AST) -> bool:
 
 def _goes_through(call: ast.Call) -> bool:
     """Whether it looks at all that one argument gives: ``max(range(n))``."""
-    return _called(call) in ("min", "max") and len(call.args) == 1
+    return called_name(call) in ("min", "max") and len(call.args) == 1
 
 
 def _is_dotted(node: ast.AST) -> bool:

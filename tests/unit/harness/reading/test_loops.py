@@ -441,7 +441,7 @@ def test_sources_are_parsed_one_at_a_time(monkeypatch):
         at_work.remove(source)
         return parse(source, *more, **named)
 
-    monkeypatch.setattr("harness.reading.loops.ast.parse", slowly)
+    monkeypatch.setattr("harness.reading.plain.ast.parse", slowly)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda n: read_loops(f"for turn in range({n}):\n    work()", line=2), range(40, 48)))
 
@@ -452,7 +452,7 @@ def test_sources_are_parsed_one_at_a_time(monkeypatch):
 def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypatch):
     source = "while wanted:\n    work()"
     with monkeypatch.context() as failing:
-        failing.setattr("harness.reading.loops.ast.parse", Mock(side_effect=SystemError("depth mismatch")))
+        failing.setattr("harness.reading.plain.ast.parse", Mock(side_effect=SystemError("depth mismatch")))
         assert read_loops(source, line=2) == ()
 
     assert len(read_loops(source, line=2)) == 1
