@@ -129,10 +129,10 @@ class Loop:
     """One loop by its source.
 
     ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants, ``own`` the
-    attributes of each of its plain classes of which that holds, and ``owner`` the class that the loop is in.
-    ``events`` are names that it gives nothing but events of this process, ``askable`` nothing but what Python itself
-    makes and answers for, and ``functions`` what it defines. ``is_hooked`` says that something else than the loop may
-    run in it, and set what it waits for.
+    attributes of each of its plain classes of which that holds, ``owner`` the class that the loop is in, and
+    ``own_object`` what its method calls its own object. ``events`` are names that the file gives nothing but events of
+    this process, ``askable`` nothing but what Python itself makes and answers for, and ``functions`` what it defines.
+    ``is_hooked`` says that something else than the loop may run in it, and set what it waits for.
     """
 
     def __init__(
@@ -141,16 +141,20 @@ class Loop:
         *,
         header: str,
         owner: str,
+        own_object: str,
         source: str,
     ) -> None:
-        self.node, self.header, self.owner, self.is_hooked = node, header, owner, sets_hooks(source)
+        self.node, self.header, self.is_hooked = node, header, sets_hooks(source)
+        self.owner, self.own_object = owner, own_object
         self.own = plain_attributes(source)
         self.plain = plain_names(source) | attributes_of_names(source)
-        self.events, self.askable, self.functions = (
-            made_by(source, EVENTS),
-            made_by(source, ANSWERS),
-            functions_of(source),
-        )
+        self.events = self._names(made_by(source, EVENTS))
+        self.askable = self._names(made_by(source, ANSWERS))
+        self.functions = functions_of(source)
+
+    def _names(self, names: frozenset[str]) -> frozenset[str]:
+        """``names`` with attributes as this loop spells them."""
+        return frozenset(f"{self.own_object}{name}" if name.startswith(".") else name for name in names)
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -244,10 +248,14 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         return ()
     texts = source.splitlines()
     around: list[ast.For | ast.While | ast.AsyncFor] = []
-    owner = ""
+    owner, own_object = "", "self"
+    around_it: ast.AST = tree
     for inner in path_to(tree, line):
         if isinstance(inner, ast.ClassDef):
             owner = inner.name
+        if isinstance(around_it, ast.ClassDef) and isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            own_object = _own_object(inner)
+        around_it = inner
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             around = []
         if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(holds(s, line) for s in inner.orelse):
@@ -255,8 +263,17 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     loops: list[Loop] = []
     for one in reversed(around):
         header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
-        loops.append(Loop(one, header=header, owner=owner, source=source))
+        loops.append(Loop(one, header=header, owner=owner, own_object=own_object, source=source))
     return tuple(loops)
+
+
+def _own_object(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The name of a method's first parameter; empty where that is no object of its class for good."""
+    first = next(iter([*method.args.posonlyargs, *method.args.args]), None)
+    is_of_none = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in method.decorator_list)
+    if first is None or is_of_none or any(_sets(node, first.arg) for node in ast.walk(method)):
+        return ""
+    return first.arg
 
 
 _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -735,9 +752,9 @@ def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:
     if name in values:
         return _PLAIN.fullmatch(values[name]) is not None
     base, _, attribute = name.partition(".")
-    if base != "self":
+    if base != loop.own_object:
         return name in loop.plain
-    spelt = _CLASS.match(values.get("self", ""))
+    spelt = _CLASS.match(values.get(base, ""))
     return attribute in loop.own.get(spelt[1] if spelt else loop.owner, ())
 
 

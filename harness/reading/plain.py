@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from threading import Lock
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -115,12 +115,12 @@ def plain_attributes(source: str) -> Mapping[str, frozenset[str]]:
     """The attributes that hold a number or nothing by all that a file gives them, by class.
 
     They are those of a class that the file defines without anything above it, or in it, that could make an attribute
-    more than what was put there.
+    more than what was put there. A thread's own attributes are Python's to set.
     """
     nodes = nodes_of(source)
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     targets: list[ast.Name | ast.Attribute] = [*_stored(nodes, ast.Attribute)]
-    others: set[str] = set()
+    others = set(_OF_A_THREAD)
     for one in classes:
         targets += _targets_in(one)
         others |= _functions_in(one)
@@ -129,7 +129,13 @@ def plain_attributes(source: str) -> Mapping[str, frozenset[str]]:
     for target in targets:
         name = target.attr if isinstance(target, ast.Attribute) else target.id
         (constants if id(target) in plainly else others).add(name)
-    return dict.fromkeys((one.name for one in classes if _is_simple(one)), frozenset(constants - others))
+    simple = _spellings(nodes, _SIMPLE_BASES) - {one.name for one in classes}
+    names: list[str] = []
+    for one in classes:
+        if _is_simple(one, simple):
+            names.append(one.name)
+            simple.add(one.name)
+    return dict.fromkeys(names, frozenset(constants - others))
 
 
 @lru_cache(maxsize=16)
@@ -150,16 +156,9 @@ def functions_of(source: str) -> frozenset[str]:
 
 @lru_cache(maxsize=16)
 def made_by(source: str, classes: frozenset[str]) -> frozenset[str]:
-    """The names, and attributes as ``self.done``, that a file gives nothing but new objects of these classes."""
+    """The names, and attributes as ``.done``, that a file gives nothing but new objects of these classes."""
     nodes = nodes_of(source)
-    news = set(classes)
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                news.update(_renamed(classes, name.name, f"{name.asname or name.name}."))
-        if isinstance(node, ast.ImportFrom):
-            for name in node.names:
-                news.update(_renamed(classes, f"{node.module}.{name.name}", name.asname or name.name))
+    news = _spellings(nodes, classes)
 
     def is_new(value: ast.expr | None) -> bool:
         return isinstance(value, ast.Call) and ast.unparse(value.func) in news
@@ -169,7 +168,20 @@ def made_by(source: str, classes: frozenset[str]) -> frozenset[str]:
     others: set[str] = set()
     for target in _stored(nodes, ast.Attribute):
         (attributes if id(target) in made else others).add(target.attr)
-    return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes - others}
+    return _names_of(nodes, is_new) | {f".{attribute}" for attribute in attributes - others}
+
+
+def _spellings(nodes: Sequence[ast.AST], classes: frozenset[str]) -> set[str]:
+    """How a file may spell these classes, by what it imports."""
+    spellings = set(classes)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                spellings.update(_renamed(classes, name.name, f"{name.asname or name.name}."))
+        if isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                spellings.update(_renamed(classes, f"{node.module}.{name.name}", name.asname or name.name))
+    return spellings
 
 
 def _renamed(classes: frozenset[str], original: str, name: str) -> set[str]:
@@ -178,10 +190,15 @@ def _renamed(classes: frozenset[str], original: str, name: str) -> set[str]:
     return {name + one.removeprefix(dotted) for one in classes if one == dotted or one.startswith(f"{original}.")}
 
 
-def _is_simple(one: ast.ClassDef) -> bool:
-    """Whether nothing that a class says makes its attributes more than what was put there."""
+_SIMPLE_BASES = frozenset({"object", "threading.Thread"})
+_OF_A_THREAD = frozenset(dir(Thread()))
+
+
+def _is_simple(one: ast.ClassDef, simple: set[str]) -> bool:
+    """Whether nothing that a class says, nor any above it, makes its attributes more than what was put there."""
     bound = _functions_in(one) | {target.id for target in _targets_in(one)}
-    return not (one.bases or one.keywords or one.decorator_list or _LOOKS_UP & bound)
+    bases = {ast.unparse(base) for base in one.bases}
+    return bases <= simple and not (one.keywords or one.decorator_list or _LOOKS_UP & bound)
 
 
 def _fitting_targets(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
@@ -219,7 +236,7 @@ def _stored(nodes: Sequence[ast.AST], kind: type[_Stored]) -> list[_Stored]:
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_LOOKS_UP = frozenset({"__getattr__", "__getattribute__", "__slots__", "__setattr__"})
+_LOOKS_UP = frozenset({"__getattr__", "__getattribute__", "__slots__", "__setattr__", "__new__"})
 
 
 def _functions_in(one: ast.ClassDef) -> set[str]:

@@ -488,6 +488,23 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         ("class S:\n  @property\n  def done(self): return look()\ns = S()\nwhile not s.done: time.sleep(1)", False),
         ("class S:\n  def __getattr__(self, n): return 0\ns = S()\nwhile not s.done: time.sleep(1)", False),
         ("class S(Shared): done = False\ns = S()\nwhile not s.done:\n    time.sleep(1)", False),
+        ("class S(threading.Thread): done = False\ns = S()\nwhile not s.done:\n    time.sleep(1)", True),
+        (
+            "from threading import Thread as T\nclass A(T): done = False\nclass S(A): pass\ns = S()\n"
+            "while not s.done:\n    time.sleep(1)",
+            True,
+        ),
+        ("class S(threading.Thread): daemon = False\ns = S()\nwhile not s.daemon:\n    time.sleep(1)", False),
+        ("from jobs import Thread\nclass S(Thread): done = False\ns = S()\nwhile not s.done: time.sleep(1)", False),
+        ("class S:\n  def __init__(s): s.on = 1\n  def go(s):\n    while s.on: time.sleep(1)", True),
+        ("class S:\n  def __init__(s): s.on = 1\n  def go(s, t):\n    while t.on: time.sleep(1)", False),
+        ("class S:\n  on = 1\n  @staticmethod\n  def go(s):\n    while s.on: time.sleep(1)", False),
+        ("class S:\n  on = 1\n  def go(s, o):\n    s = o\n    while s.on: time.sleep(1)", False),
+        (
+            "class S:\n  def __init__(s): s.up = threading.Event()\n  def go(s):\n"
+            "    while not s.up.is_set(): time.sleep(1)",
+            True,
+        ),
         ("class S: done = Shared()\ns = S()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ns = other()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ndef wait(s):\n    while not s.done:\n        time.sleep(1)\ns = S()", False),
