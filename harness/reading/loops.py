@@ -8,7 +8,8 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
 - *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, or
   only sleeps until a name, or an event, changes that nothing in it sets; its condition holds whatever its own numbers
-  become; or it depends on nothing but locals that are the same in every sample. Then no patience is needed.
+  become; or it depends on nothing but locals that are the same in every sample, or came back to what they had been.
+  Then no patience is needed. What no turn gets to from these numbers on is left out (``harness.reading.reached``).
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
@@ -27,7 +28,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ from harness.reading.plain import (
     tree_of,
 )
 from harness.reading.ranges import holds_for_ever
+from harness.reading.reached import reached, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,6 +86,9 @@ ANSWERS = EVENTS | {
 
 AWAITS = "it only sleeps, and nothing in it changes what it waits for"
 """Why a loop is endless that another thread alone can end."""
+
+CIRCLES = "it calls nothing that may be at work, and all its variables came back to what they had been before"
+"""Why a loop of plain locals is endless that goes round in a circle."""
 
 UNSEEN = "unseen"
 """What a loop needs of which not all variables could be read."""
@@ -132,7 +137,8 @@ class Loop:
     attributes of each of its plain classes of which that holds, ``owner`` the class that the loop is in, and
     ``own_object`` what its method calls its own object. ``events`` are names that the file gives nothing but events of
     this process, ``askable`` nothing but what Python itself makes and answers for, and ``functions`` what it defines.
-    ``is_hooked`` says that something else than the loop may run in it, and set what it waits for.
+    ``outermost`` is the loop around all others of its function. ``is_hooked`` says that something else than the loop
+    may run in it, and set what it waits for.
     """
 
     def __init__(
@@ -142,15 +148,16 @@ class Loop:
         header: str,
         owner: str,
         own_object: str,
+        outermost: ast.AST,
         source: str,
     ) -> None:
         self.node, self.header, self.is_hooked = node, header, sets_hooks(source)
-        self.owner, self.own_object = owner, own_object
+        self.owner, self.own_object, self.outermost = owner, own_object, outermost
         self.own = plain_attributes(source)
         self.plain = plain_names(source) | attributes_of_names(source)
         self.events = self._names(made_by(source, EVENTS))
         self.askable = self._names(made_by(source, ANSWERS))
-        self.functions = functions_of(source)
+        self.functions, self.source = functions_of(source), source
 
     def _names(self, names: frozenset[str]) -> frozenset[str]:
         """``names`` with attributes as this loop spells them."""
@@ -197,8 +204,35 @@ class Loop:
             return False
         if isinstance(self.node, ast.For):
             return self.counts
-        steps = [one.target for one in self.node.body if isinstance(one, ast.AugAssign) and _steps(one)]
+        steps = [one.target for one in self.node.body if isinstance(one, ast.AugAssign) and step_of(one)]
         return stores[0] in steps and not any(isinstance(node, ast.Continue) for node in ast.walk(self.node))
+
+    @property
+    def only_counted(self) -> frozenset[str]:
+        """The names of which it, and all around it in its function, only counts on: they decide nothing there."""
+        asked: set[str] = set()
+        steps: set[str] = set()
+        nodes = [self.outermost]
+        for node in nodes:
+            if isinstance(node, ast.AugAssign) and step_of(node) and isinstance(node.target, ast.Name):
+                steps.add(node.target.id)
+            elif isinstance(node, ast.Name):
+                asked.add(node.id)
+            elif not isinstance(node, ast.Return):
+                nodes += ast.iter_child_nodes(node)
+        return frozenset(steps - asked)
+
+    def turning(self, numbers: Mapping[str, int], *, line: int) -> Loop:
+        """The same without what no turn gets to from these numbers on, which were seen at ``line``."""
+        node = reached(self.node, numbers, line=line) if isinstance(self.node, ast.While) else self.node
+        return Loop(
+            node,
+            header=self.header,
+            owner=self.owner,
+            own_object=self.own_object,
+            outermost=self.outermost,
+            source=self.source,
+        )
 
     @property
     def speaks(self) -> bool:
@@ -263,7 +297,7 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     loops: list[Loop] = []
     for one in reversed(around):
         header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
-        loops.append(Loop(one, header=header, owner=owner, own_object=own_object, source=source))
+        loops.append(Loop(one, header=header, owner=owner, own_object=own_object, outermost=around[0], source=source))
     return tuple(loops)
 
 
@@ -311,12 +345,6 @@ def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozen
 
 def _sets(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
-
-
-def _steps(one: ast.AugAssign) -> bool:
-    """Whether a constant is added, or taken away."""
-    by = one.value.value if isinstance(one.value, ast.Constant) else None
-    return isinstance(one.op, ast.Add | ast.Sub) and isinstance(by, int) and by != 0
 
 
 def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
@@ -595,6 +623,8 @@ def _loop_sample(
         counter = loop.while_below[0]
         bound = _number(loop.while_below[1], whole)
     tid, depth, outer = place
+    counted = loop.only_counted & whole.keys()
+    has_no_end = loop.forever and not loop.leaves and not loop.reads.may_raise
     return LoopSample(
         tid=tid,
         depth=depth,
@@ -608,10 +638,11 @@ def _loop_sample(
         counter=counter,
         bound=bound,
         state=_fingerprint(values),
+        deciding=_fingerprint({name: values[name] for name in values.keys() - counted}) if counted else "",
         unending=loop.forever and not loop.leaves,
         speaks=loop.speaks,
         endless=_endless(loop, values) or _turns_for_ever(loop, whole, shared),
-        needs=_needs(loop, values, shared),
+        needs="" if has_no_end else _needs(loop.turning(whole, line=frame.line), values, shared),
     )
 
 
@@ -666,7 +697,7 @@ def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]
 
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
     reads = loop.reads
-    if not loop.kind or reads.sleeps or (loop.forever and not loop.leaves and not reads.may_raise):
+    if not loop.kind or reads.sleeps:
         return ""
     if (_alone(reads.computed, loop) | reads.containers) - values.keys():
         return UNSEEN
@@ -934,10 +965,34 @@ def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | 
         last = moments[-1].loop
         if last.tid != tid or last.depth != 0 or moments[-1].t_s - moments[0].t_s < LEAST_S:
             continue
-        same = len({(one.loop.state, one.loop.needs) for one in moments}) == 1
+        same = len({(_where(one.loop), one.loop.needs) for one in moments}) == 1
         if all(one.loop.endless for one in moments) or (same and last.needs and _is_one_call(moments, samples)):
             return last
+        if _comes_back(last, samples):
+            return replace(last, endless=CIRCLES)
     return None
+
+
+def _where(loop: LoopSample) -> str:
+    """What stands for all that decides what a loop does next."""
+    return loop.deciding or loop.state
+
+
+def _comes_back(last: LoopSample, samples: Sequence[StackSample]) -> bool:
+    """Whether one call of a loop of its own locals alone was where it had been before, and elsewhere in between.
+
+    What it does next is told by these variables alone, so it goes the same way again. One that holds others may pass by
+    the same variables in two of them.
+    """
+    if last.needs != "locals" or not last.call:
+        return False
+    states: list[str] = []
+    for sample in samples:
+        own = [loop for loop in sample.loops if loop.tid == last.tid and loop.depth == 0]
+        if own and own[0].call == last.call and own[0].needs == last.needs and _key(own[0]) == _key(last):
+            states.append(_where(own[0]))
+    ways = [state for state, _ in groupby(states)]
+    return len(set(ways)) < len(ways)
 
 
 def _is_one_call(moments: Sequence[_Moment], samples: Sequence[StackSample]) -> bool:

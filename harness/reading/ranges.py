@@ -42,6 +42,15 @@ def holds_for_ever(loop: ast.While, values: Mapping[str, int]) -> bool:
         return False
 
 
+def is_true(test: ast.expr, values: Mapping[str, int]) -> bool | None:
+    """Whether a condition is true for these values; None where it may be either, raise, or do anything else."""
+    try:
+        truth = _test(test, {name: _joined(value, value) for name, value in values.items()})
+    except _UnknownError:
+        return None
+    return None if truth == _EITHER else truth == _ALWAYS
+
+
 def _settled(assigned: list[tuple[str, ast.expr]], ranges: dict[str, Interval]) -> dict[str, Interval]:
     """The intervals once no assignment widens any."""
     for turn in range(ROUNDS + 3 * len(assigned)):
@@ -133,6 +142,8 @@ def _computed(op: ast.operator, left: Interval, right: Interval) -> Interval:
         case ast.Mult() if all(map(math.isfinite, (a, b, c, d))):
             products = (a * c, a * d, b * c, b * d)
             return min(products), max(products)
+        case ast.Mod() if c == d > 0 and math.isfinite(a) and math.isfinite(b) and a // c == b // c:
+            return a % c, b % c
         case ast.Mod() if c > 0:
             return (a, b) if a >= 0 and b < c else (0.0, d - 1)
         case ast.FloorDiv() if c > 0 and math.isfinite(a) and math.isfinite(b):

@@ -633,7 +633,8 @@ def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
     assert moved is not None, "a loop that burns CPU was seen to move"
     why = loop.endless or (WHOSE[loop.needs] if len(one.looks[-1].threads) > 1 else ALONE)
     file = loop.file.rpartition("/")[2]
-    same = "" if loop.endless else f"its variables are the same in {SAMPLES} of {SAMPLES} samples, "
+    but = ", but for those that it only counts with," if loop.deciding else ""
+    same = "" if loop.endless else f"its variables{but} are the same in {SAMPLES} of {SAMPLES} samples, "
     used = f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s"
     rest = f"; {same}memory, page faults and I/O do not move"
     if one.state is not None and one.state.timed:
