@@ -248,7 +248,7 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     """Of the leaders that can never go on: the process where the chain of waits ends."""
     own: dict[int, Standing] = {}
     for pid in never:
-        end = culprit(job.stand, pid)
+        end = _end_of_waits(job, pid, nowhere)
         if _is_own(end, job) and _works_for(end, pid, job):
             own[pid] = end
     if not own and (verdict := desync(case)):
@@ -303,6 +303,14 @@ def _met_by_a_thread(one: Standing) -> str:
     return ""
 
 
+def _end_of_waits(job: Job, start: int, nowhere: Collection[int]) -> Standing:
+    """Where the chain of waits that begins at ``start`` ends: at an endless loop rather than at who waits in turn."""
+    for pid in (start, *sorted(_waited_for(job, start))):
+        if pid in nowhere and _works_for(job.stand[pid], start, job):
+            return job.stand[pid]
+    return culprit(job.stand, start)
+
+
 def _works_for(one: Standing, leader: int, job: Job) -> bool:
     """Whether the process that holds ``leader`` up is that very rank, or one that works for it.
 
@@ -315,17 +323,19 @@ def _works_for(one: Standing, leader: int, job: Job) -> bool:
 
 def _is_in_a_circle(job: Job, pid: int) -> bool:
     """Whether a rank stands in a wait of its own until other ranks go on, which wait for it: a lock, a collective."""
-    one = job.stand[pid]
-    if not _is_own(one, job):
-        return False
-    beyond, ahead = set[int](), set(one.depends_on)
+    return _is_own(job.stand[pid], job) and pid in _waited_for(job, pid)
+
+
+def _waited_for(job: Job, pid: int) -> set[int]:
+    """All processes that one waits for, those behind others among them."""
+    beyond, ahead = set[int](), set(job.stand[pid].depends_on)
     while ahead:
         beyond |= ahead
         following = set[int]()
         for at in ahead & job.stand.keys():
             following |= job.stand[at].depends_on
         ahead = following - beyond
-    return pid in beyond
+    return beyond
 
 
 def _is_own(one: Standing, job: Job) -> bool:
