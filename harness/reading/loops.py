@@ -100,6 +100,7 @@ INSTANT = 100_000
 """Turns of a loop that calls nothing which are over long before it is looked at again."""
 
 _WHOLE = re.compile(r"-?\d{1,18}")
+_NUMBER = re.compile(r"-?\d{1,18}(\.\d+)?(e[-+]?\d+)?")
 _PLAIN = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False|None|\"[^\"]*\"|inf|-inf|nan")
 _HOLDS = '[({"'
 """How the text of a list, a tuple, a dictionary or a string begins."""
@@ -641,7 +642,7 @@ def _loop_sample(
         deciding=_fingerprint({name: values[name] for name in values.keys() - counted}) if counted else "",
         unending=loop.forever and not loop.leaves,
         speaks=loop.speaks,
-        endless=_endless(loop, values) or _turns_for_ever(loop, whole, shared),
+        endless=_endless(loop, values) or _turns_for_ever(loop, values, shared),
         needs="" if has_no_end else _needs(loop.turning(whole, line=frame.line), values, shared),
     )
 
@@ -684,14 +685,17 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
     return AWAITS
 
 
-def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
-    """Why a loop that computes with its own whole numbers alone never ends, whatever they become; or empty."""
+def _turns_for_ever(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
+    """Why a loop that computes with its own numbers alone never ends, whatever they become; or empty."""
     node = loop.node
     if not isinstance(node, ast.While) or loop.leaves or loop.reads.sleeps:
         return ""
     if loop.kind != "locals" or loop.reads.containers:
         return ""
-    own = {name: value for name, value in whole.items() if name not in shared}
+    own: dict[str, float] = {}
+    for name, text in values.items():
+        if name not in shared and _NUMBER.fullmatch(text):
+            own[name] = int(text) if _WHOLE.fullmatch(text) else float(text)
     return "its condition holds whatever its numbers become" if holds_for_ever(node, own) else ""
 
 

@@ -766,3 +766,13 @@ def test_what_no_turn_gets_to_is_no_part_of_a_loop(skips, steps, values, line, i
     source = SKIPS.format(skips, steps)
     assert (calls_of(source, [values] * 3, line=line) is not None) is is_sure
     assert calls_of(source, [values, {**values, "i": "301"}, values], line=line) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "is_sure"), [("-0.30000000000000004", True), ("0.1", False), ("-2e-05", True), ("nan", False)]
+)
+def test_a_float_that_has_passed_by_what_it_is_compared_with_never_meets_it(x, is_sure):
+    """Ten times a tenth is no one: the step over zero is seen once, and from there on it only goes away."""
+    source = "while lr != stop:\n    lr -= 0.1\n"
+    loop = sample(source, {"lr": x, "stop": "0.0"}).loops[0]
+    assert bool(loop.endless) is is_sure
