@@ -225,9 +225,10 @@ class Loop:
 
     def turning(self, numbers: Mapping[str, int], *, line: int) -> Loop:
         """The same without what no turn gets to from these numbers on, which were seen at ``line``."""
-        node = reached(self.node, numbers, line=line) if isinstance(self.node, ast.While) else self.node
+        if not isinstance(self.node, ast.While):
+            return self
         return Loop(
-            node,
+            reached(self.node, numbers, line=line),
             header=self.header,
             owner=self.owner,
             own_object=self.own_object,
