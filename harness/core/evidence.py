@@ -88,14 +88,15 @@ class LoopSample:
     ``depth`` counts frames from the innermost and ``outer`` from the outermost; ``line`` is where the frame was,
     ``header`` the loop's own line of source, at ``header_line``. ``counters`` are the whole numbers among the frame's
     locals, ``counter`` the one that counts the turns, and ``bound`` where it ends, as far as source and locals tell.
-    ``state`` is a fingerprint of all locals of the frame. ``unending`` is a loop whose own source has no end and no way
-    out, though what it calls may end the program; ``speaks`` one in whose source something is printed, logged or
-    trained, so that its turns make marks; ``endless`` says why the loop cannot end by what its source
-    says, or is empty; ``needs`` whose doing its end is, if its variables stay as they are: ``locals`` nobody's,
-    ``python`` that of other threads that run Python, ``threads`` that of any other thread, ``unseen`` where not all of
-    its variables could be read, and empty where it calls what may be at work, or may be begun anew by a loop around it
-    in the same frame whose turns nothing tells. ``recurs`` says that what called its function may call it again and
-    again unseen; ``call`` stands for this one call of it, as marked by the process itself, and is 0 where it is not.
+    ``state`` is a fingerprint of all locals of the frame, ``deciding`` one of them without those of which its loops
+    only count on (empty where there are none). ``unending`` is a loop whose own source has no end and no way out,
+    though what it calls may end the program; ``speaks`` one in whose source something is printed, logged or trained,
+    so that its turns make marks; ``endless`` says why the loop cannot end by what its source says, or is empty;
+    ``needs`` whose doing its end is, if its variables stay as they are: ``locals`` nobody's, ``python`` that of other
+    threads that run Python, ``threads`` that of any other thread, ``unseen`` where not all of its variables could be
+    read, and empty where it calls what may be at work, or may be begun anew by a loop around it in the same frame
+    whose turns nothing tells. ``recurs`` says that what called its function may call it again and again unseen;
+    ``call`` stands for this one call of it, as marked by the process itself, and is 0 where it is not.
     """
 
     tid: int
@@ -110,6 +111,7 @@ class LoopSample:
     counter: str = ""
     bound: int | None = None
     state: str = ""
+    deciding: str = ""
     unending: bool = False
     speaks: bool = False
     endless: str = ""

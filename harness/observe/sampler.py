@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 AT_ONCE = 8
 """Dumpers that run side by side; each takes 0.02 s of CPU, or 0.2 s with native frames."""
 
+ASKED_HELPERS = 3
+"""Of a rank's helpers in a loop of names and numbers, those that are asked for these: one answers after the other."""
+
 HELPERS = 12
 """Processes beside those that train whose stacks are taken; of many workers a few will do."""
 
@@ -271,6 +274,7 @@ class Sampler:
                 self.stacks.append(self._with_what_locals_tell(sample))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
+            list(pool.map(partial(self._ask_helpers, taken), self._ranks().keys()))
             list(pool.map(partial(self._ask_what_they_await, taken), {sample.rank for sample in self.stacks[taken:]}))
         if not self.stacks:
             self._patience_s = math.inf  # nobody can be asked who prints
@@ -299,6 +303,17 @@ class Sampler:
         if computes:
             sample = with_variables(sample, answer.variables, sources(sample))
         self.stacks[place] = replace(sample, positions=answer.positions, ran=answer.ran)
+
+    def _ask_helpers(self, taken: int, rank: int) -> None:
+        """Ask a rank's helpers that compute for what nobody else can see, as they stand in the samples since ``taken``.
+
+        One after the other, as they answer in one file.
+        """
+        mains, asked = self._mains(), 0
+        for sample in self.stacks[taken:]:
+            if sample.rank == rank and sample.pid not in mains and is_to_be_asked(sample) and asked < ASKED_HELPERS:
+                asked += 1
+                self._ask_inside(sample.pid, rank)
 
     def _ask_what_they_await(self, taken: int, rank: int) -> None:
         """Ask each process of a rank whose event loop has nothing to do where its coroutines wait.

@@ -8,7 +8,8 @@ every stack sample the loops that the frames are in are kept (``LoopSample``), a
   the loop's bound, from the ``for`` statement's own source, that gives a rate and an end.
 - *It never ends* (``goes_nowhere``): the source of the innermost loop has no way out and calls nothing but a sleep, or
   only sleeps until a name, or an event, changes that nothing in it sets; its condition holds whatever its own numbers
-  become; or it depends on nothing but locals that are the same in every sample. Then no patience is needed.
+  become; or it depends on nothing but locals that are the same in every sample, or came back to what they had been.
+  Then no patience is needed. What no turn gets to from these numbers on is left out (``harness.reading.reached``).
 
 What does not work: taking locals that stay the same for an endless loop. A matrix product of a minute is one call on
 one line. So the loop itself is read (``read_loops``): what calls anything that is not known to be quick and harmless,
@@ -26,15 +27,28 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from functools import cached_property
+from itertools import groupby, pairwise
 from math import prod
-from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from harness.core.evidence import LoopSample
 from harness.reading.frames import bare, is_own, is_stdlib, thread_of
+from harness.reading.plain import (
+    attributes_of_names,
+    called_name,
+    functions_of,
+    holds,
+    made_by,
+    nodes_of,
+    path_to,
+    plain_attributes,
+    plain_names,
+    sets_hooks,
+    tree_of,
+)
 from harness.reading.ranges import holds_for_ever
+from harness.reading.reached import reached, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +87,9 @@ ANSWERS = EVENTS | {
 AWAITS = "it only sleeps, and nothing in it changes what it waits for"
 """Why a loop is endless that another thread alone can end."""
 
+CIRCLES = "it calls nothing that may be at work, and all its variables came back to what they had been before"
+"""Why a loop of plain locals is endless that goes round in a circle."""
+
 UNSEEN = "unseen"
 """What a loop needs of which not all variables could be read."""
 
@@ -83,6 +100,7 @@ INSTANT = 100_000
 """Turns of a loop that calls nothing which are over long before it is looked at again."""
 
 _WHOLE = re.compile(r"-?\d{1,18}")
+_NUMBER = re.compile(r"-?\d{1,18}(\.\d+)?(e[-+]?\d+)?")
 _PLAIN = re.compile(r"-?[\d.]+(e[-+]?\d+)?|True|False|None|\"[^\"]*\"|inf|-inf|nan")
 _HOLDS = '[({"'
 """How the text of a list, a tuple, a dictionary or a string begins."""
@@ -94,9 +112,6 @@ ENDLESS = frozenset({"count", "cycle"})
 
 ENDS = frozenset({"next", "exit", "_exit", "quit", "abort"})
 """Functions that may leave the loop they are called in: by ``StopIteration``, or with the program."""
-
-HOOKS = frozenset({"addaudithook", "settrace", "setprofile", "monitoring", "callbacks", "finalize"})
-"""Names of ``sys``, ``gc`` and ``weakref`` by which a function is run within others, a sleep among them."""
 
 SPEAKS = frozenset(
     {
@@ -120,10 +135,11 @@ class Loop:
     """One loop by its source.
 
     ``plain`` are names, and attributes as ``s.done``, that the whole file gives nothing but constants, ``own`` the
-    attributes of each of its plain classes of which that holds, and ``owner`` the class that the loop is in.
-    ``events`` are names that it gives nothing but events of this process, ``askable`` nothing but what Python itself
-    makes and answers for, and ``functions`` what it defines. ``is_hooked`` says that something else than the loop may
-    run in it, and set what it waits for.
+    attributes of each of its plain classes of which that holds, ``owner`` the class that the loop is in, and
+    ``own_object`` what its method calls its own object. ``events`` are names that the file gives nothing but events of
+    this process, ``askable`` nothing but what Python itself makes and answers for, and ``functions`` what it defines.
+    ``outermost`` is the loop around all others of its function. ``is_hooked`` says that something else than the loop
+    may run in it, and set what it waits for.
     """
 
     def __init__(
@@ -132,12 +148,21 @@ class Loop:
         *,
         header: str,
         owner: str,
+        own_object: str,
+        outermost: ast.AST,
         source: str,
     ) -> None:
-        self.node, self.header, self.owner, self.is_hooked = node, header, owner, _sets_hooks(source)
-        self.own = _plain_attributes(source)
-        self.plain = _plain_names(source) | _attributes_of_names(source)
-        self.events, self.askable, self.functions = _made(source, EVENTS), _made(source, ANSWERS), _functions(source)
+        self.node, self.header, self.is_hooked = node, header, sets_hooks(source)
+        self.owner, self.own_object, self.outermost = owner, own_object, outermost
+        self.own = plain_attributes(source)
+        self.plain = plain_names(source) | attributes_of_names(source)
+        self.events = self._names(made_by(source, EVENTS))
+        self.askable = self._names(made_by(source, ANSWERS))
+        self.functions, self.source = functions_of(source), source
+
+    def _names(self, names: frozenset[str]) -> frozenset[str]:
+        """``names`` with attributes as this loop spells them."""
+        return frozenset(f"{self.own_object}{name}" if name.startswith(".") else name for name in names)
 
     @property
     def target(self) -> tuple[str, ...]:
@@ -150,9 +175,9 @@ class Loop:
     def bound(self) -> tuple[str, ...]:
         """The arguments of the ``range`` that a ``for`` runs over, through an ``enumerate`` or a progress bar."""
         over = None if isinstance(self.node, ast.While) else self.node.iter
-        while isinstance(over, ast.Call) and _called(over) in _OVER and over.args:
+        while isinstance(over, ast.Call) and called_name(over) in _OVER and over.args:
             over = over.args[0]
-        if isinstance(over, ast.Call) and _called(over) in ("range", "trange"):
+        if isinstance(over, ast.Call) and called_name(over) in ("range", "trange"):
             return tuple(ast.unparse(argument) for argument in over.args)
         return ()
 
@@ -160,9 +185,9 @@ class Loop:
     def counts(self) -> bool:
         """Whether a ``for`` numbers its turns; what other iterators give are no turns, though they may grow."""
         over = None if isinstance(self.node, ast.While) else self.node.iter
-        while isinstance(over, ast.Call) and _called(over) in _OVER - _COUNT and over.args:
+        while isinstance(over, ast.Call) and called_name(over) in _OVER - _COUNT and over.args:
             over = over.args[0]
-        return isinstance(over, ast.Call) and _called(over) in _COUNT
+        return isinstance(over, ast.Call) and called_name(over) in _COUNT
 
     @property
     def while_below(self) -> tuple[str, str] | None:
@@ -180,20 +205,48 @@ class Loop:
             return False
         if isinstance(self.node, ast.For):
             return self.counts
-        steps = [one.target for one in self.node.body if isinstance(one, ast.AugAssign) and _steps(one)]
+        steps = [one.target for one in self.node.body if isinstance(one, ast.AugAssign) and step_of(one)]
         return stores[0] in steps and not any(isinstance(node, ast.Continue) for node in ast.walk(self.node))
+
+    @property
+    def only_counted(self) -> frozenset[str]:
+        """The names of which it, and all around it in its function, only counts on: they decide nothing there."""
+        asked: set[str] = set()
+        steps: set[str] = set()
+        nodes = [self.outermost]
+        for node in nodes:
+            if isinstance(node, ast.AugAssign) and step_of(node) and isinstance(node.target, ast.Name):
+                steps.add(node.target.id)
+            elif isinstance(node, ast.Name):
+                asked.add(node.id)
+            elif not isinstance(node, ast.Return):
+                nodes += ast.iter_child_nodes(node)
+        return frozenset(steps - asked)
+
+    def turning(self, numbers: Mapping[str, int], *, line: int) -> Loop:
+        """The same without what no turn gets to from these numbers on, which were seen at ``line``."""
+        if not isinstance(self.node, ast.While):
+            return self
+        return Loop(
+            reached(self.node, numbers, line=line),
+            header=self.header,
+            owner=self.owner,
+            own_object=self.own_object,
+            outermost=self.outermost,
+            source=self.source,
+        )
 
     @property
     def speaks(self) -> bool:
         """Whether something is printed, logged or trained in it."""
-        return any(isinstance(node, ast.Call) and _called(node) in SPEAKS for node in ast.walk(self.node))
+        return any(isinstance(node, ast.Call) and called_name(node) in SPEAKS for node in ast.walk(self.node))
 
     @property
     def forever(self) -> bool:
         """Whether it turns until something leaves it: ``while True``, ``for i in itertools.count()``."""
         if isinstance(self.node, ast.While):
             return isinstance(self.node.test, ast.Constant) and bool(self.node.test.value)
-        return isinstance(self.node.iter, ast.Call) and _called(self.node.iter) in ENDLESS
+        return isinstance(self.node.iter, ast.Call) and called_name(self.node.iter) in ENDLESS
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -224,30 +277,6 @@ class Loop:
         return reader
 
 
-_ONE_AT_A_TIME = Lock()
-"""Ranks are looked at in threads, and Python 3.11 counts the depth of a tree once for all of them (SystemError)."""
-
-
-@lru_cache(maxsize=16)
-def _parsed(source: str) -> ast.Module:
-    with _ONE_AT_A_TIME:
-        return ast.parse(source)
-
-
-def tree_of(source: str) -> ast.Module | None:
-    """The tree of ``source``, None where it is not understood, or somebody else's thread made Python miscount."""
-    try:
-        return _parsed(source)
-    except (SyntaxError, ValueError, RecursionError, SystemError):
-        return None
-
-
-def _nodes(source: str) -> list[ast.AST]:
-    """All nodes of ``source``, those around others first; none where it is not understood."""
-    tree = tree_of(source)
-    return list(ast.walk(tree)) if tree is not None else []
-
-
 def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
     """The loops around ``line`` within its innermost function, the innermost first; none where it is not understood."""
     tree = tree_of(source)
@@ -255,189 +284,32 @@ def read_loops(source: str, *, line: int) -> tuple[Loop, ...]:
         return ()
     texts = source.splitlines()
     around: list[ast.For | ast.While | ast.AsyncFor] = []
-    owner = ""
+    owner, own_object = "", "self"
+    around_it: ast.AST = tree
     for inner in path_to(tree, line):
         if isinstance(inner, ast.ClassDef):
             owner = inner.name
+        if isinstance(around_it, ast.ClassDef) and isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            own_object = _own_object(inner)
+        around_it = inner
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             around = []
-        if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(_holds(s, line) for s in inner.orelse):
+        if isinstance(inner, ast.For | ast.While | ast.AsyncFor) and not any(holds(s, line) for s in inner.orelse):
             around.append(inner)
     loops: list[Loop] = []
     for one in reversed(around):
         header = texts[one.lineno - 1].strip() if one.lineno <= len(texts) else ""
-        loops.append(Loop(one, header=header, owner=owner, source=source))
+        loops.append(Loop(one, header=header, owner=owner, own_object=own_object, outermost=around[0], source=source))
     return tuple(loops)
 
 
-@lru_cache(maxsize=16)
-def _sets_hooks(source: str) -> bool:
-    """Whether a file may have Python run a function of its own now and then, which may set what a loop waits for."""
-    for node in _nodes(source):
-        match node:
-            case ast.Attribute(attr=name) | ast.alias(name=name) if name in HOOKS:
-                return True
-            case _:
-                pass
-    return False
-
-
-@lru_cache(maxsize=16)
-def _plain_names(source: str) -> frozenset[str]:
-    """The names that all statements of a file, wherever they stand, give constants or add constants to."""
-    return _names_of(_nodes(source), _is_number)
-
-
-def _names_of(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> frozenset[str]:
-    """The names that all statements, wherever they stand, give only what ``fits``."""
-    targets = _fitting_targets(nodes, fits)
-    fitting: set[str] = set()
-    other: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            (fitting if id(node) in targets else other).add(node.id)
-        elif isinstance(node, ast.alias):
-            other.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.arg):
-            other.add(node.arg)
-        elif isinstance(node, _NAMED):
-            other.add(node.name or "")
-        elif isinstance(node, ast.MatchMapping):
-            other.add(node.rest or "")
-    return frozenset(fitting - other) if "*" not in other else frozenset()
-
-
-@lru_cache(maxsize=16)
-def _plain_attributes(source: str) -> Mapping[str, frozenset[str]]:
-    """The attributes that hold a number or nothing by all that a file gives them, by class.
-
-    They are those of a class that the file defines without anything above it, or in it, that could make an attribute
-    more than what was put there.
-    """
-    nodes = _nodes(source)
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    targets: list[ast.Name | ast.Attribute] = [*_stored(nodes, ast.Attribute)]
-    others: set[str] = set()
-    for one in classes:
-        targets += _targets_in(one)
-        others |= _functions_in(one)
-    plainly = _fitting_targets(nodes, _is_number)
-    constants: set[str] = set()
-    for target in targets:
-        name = target.attr if isinstance(target, ast.Attribute) else target.id
-        (constants if id(target) in plainly else others).add(name)
-    return dict.fromkeys((one.name for one in classes if _is_simple(one)), frozenset(constants - others))
-
-
-@lru_cache(maxsize=16)
-def _attributes_of_names(source: str) -> frozenset[str]:
-    """The same as ``s.done``: of each such class by its own name, and by the names that only get one of its objects."""
-    own, names = _plain_attributes(source), set[str]()
-    for simple, attributes in own.items():
-        for base in (simple, *_objects(_nodes(source), {simple})):
-            names.update(f"{base}.{attribute}" for attribute in attributes)
-    return frozenset(names)
-
-
-@lru_cache(maxsize=16)
-def _functions(source: str) -> frozenset[str]:
-    """The names of all functions of a file, the methods and properties of its classes among them."""
-    return frozenset(node.name for node in _nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-@lru_cache(maxsize=16)
-def _made(source: str, classes: frozenset[str]) -> frozenset[str]:
-    """The names, and attributes as ``self.done``, that a file gives nothing but new objects of these classes."""
-    nodes = _nodes(source)
-    news = set(classes)
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                news.update(_renamed(classes, name.name, f"{name.asname or name.name}."))
-        if isinstance(node, ast.ImportFrom):
-            for name in node.names:
-                news.update(_renamed(classes, f"{node.module}.{name.name}", name.asname or name.name))
-
-    def is_new(value: ast.expr | None) -> bool:
-        return isinstance(value, ast.Call) and ast.unparse(value.func) in news
-
-    made = _fitting_targets(nodes, is_new)
-    attributes: set[str] = set()
-    others: set[str] = set()
-    for target in _stored(nodes, ast.Attribute):
-        (attributes if id(target) in made else others).add(target.attr)
-    return _names_of(nodes, is_new) | {f"self.{attribute}" for attribute in attributes - others}
-
-
-def _renamed(classes: frozenset[str], original: str, name: str) -> set[str]:
-    """How classes are spelt where ``original``, one of them or what begins their names, is called ``name``."""
-    dotted = original if original in classes else f"{original}."
-    return {name + one.removeprefix(dotted) for one in classes if one == dotted or one.startswith(f"{original}.")}
-
-
-def _is_simple(one: ast.ClassDef) -> bool:
-    """Whether nothing that a class says makes its attributes more than what was put there."""
-    bound = _functions_in(one) | {target.id for target in _targets_in(one)}
-    return not (one.bases or one.keywords or one.decorator_list or _LOOKS_UP & bound)
-
-
-def _fitting_targets(nodes: Sequence[ast.AST], fits: Callable[[ast.expr | None], bool]) -> set[int]:
-    """The targets of all assignments whose value ``fits``."""
-    targets: set[int] = set()
-    for node in nodes:
-        if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = [*zip(target.elts, node.value.elts, strict=False)]
-            targets.update(id(one) for one, value in pairs if fits(value))
-    return targets
-
-
-def _objects(nodes: Sequence[ast.AST], classes: set[str]) -> set[str]:
-    """The names that only ever get an object that one of these classes makes."""
-    targets = _fitting_targets(nodes, lambda value: isinstance(value, ast.Call) and _called(value) in classes)
-    objects: set[str] = set()
-    others: set[str] = set()
-    for name in _stored(nodes, ast.Name):
-        (objects if id(name) in targets else others).add(name.id)
-    for node in nodes:
-        if isinstance(node, ast.arg):
-            others.add(node.arg)
-    return objects - others
-
-
-_Stored = TypeVar("_Stored", ast.Name, ast.Attribute)
-
-
-def _stored(nodes: Sequence[ast.AST], kind: type[_Stored]) -> list[_Stored]:
-    return [node for node in nodes if isinstance(node, kind) and not isinstance(node.ctx, ast.Load)]
-
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_LOOKS_UP = frozenset({"__getattr__", "__getattribute__", "__slots__", "__setattr__"})
-
-
-def _functions_in(one: ast.ClassDef) -> set[str]:
-    return {node.name for node in one.body if isinstance(node, _FUNCTIONS)}
-
-
-def _targets_in(one: ast.ClassDef) -> list[ast.Name]:
-    """The names that the statements of a class give a value, those of its functions left out."""
-    nodes: list[ast.AST] = []
-    for node in one.body:
-        if not isinstance(node, _FUNCTIONS):
-            nodes.extend(ast.walk(node))
-    return _stored(nodes, ast.Name)
-
-
-_NAMED = (ast.ExceptHandler, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.MatchAs, ast.MatchStar)
-"""What binds a name that is not a node of its own."""
-
-
-def _is_number(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | None)
+def _own_object(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The name of a method's first parameter; empty where that is no object of its class for good."""
+    first = next(iter([*method.args.posonlyargs, *method.args.args]), None)
+    is_of_none = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in method.decorator_list)
+    if first is None or is_of_none or any(_sets(node, first.arg) for node in ast.walk(method)):
+        return ""
+    return first.arg
 
 
 _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -445,33 +317,12 @@ _REPEATS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.Dic
 
 def runs_once(source: str, *, line: int) -> bool:
     """Whether what is at ``line`` runs once in a call of its function: no loop and no comprehension is around it."""
-    around = [node for node in _nodes(source) if _holds(node, line)]
+    around = [node for node in nodes_of(source) if holds(node, line)]
     inside = around
     for node in around:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             inside = [*ast.walk(node)]
-    return bool(around) and not any(isinstance(node, _REPEATS) and _holds(node, line) for node in inside)
-
-
-def path_to(node: ast.AST, line: int) -> tuple[ast.AST, ...]:
-    """All nodes below ``node`` that hold ``line``, each within the one before."""
-    path: list[ast.AST] = []
-    child = node
-    while (child := _child_at(child, line)) is not None:
-        path.append(child)
-    return tuple(path)
-
-
-def _child_at(node: ast.AST, line: int) -> ast.AST | None:
-    for child in ast.iter_child_nodes(node):
-        if _holds(child, line):
-            return child
-    return None
-
-
-def _holds(node: ast.AST, line: int) -> bool:
-    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-    return first is not None and last is not None and first <= line <= last
+    return bool(around) and not any(isinstance(node, _REPEATS) and holds(node, line) for node in inside)
 
 
 def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozenset[str]:
@@ -494,21 +345,8 @@ def _variables(node: ast.AST, how: type[ast.expr_context] | UnionType) -> frozen
     return frozenset(names)
 
 
-def _called(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Name):
-        return function.id
-    return function.attr if isinstance(function, ast.Attribute) else ""
-
-
 def _sets(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
-
-
-def _steps(one: ast.AugAssign) -> bool:
-    """Whether a constant is added, or taken away."""
-    by = one.value.value if isinstance(one.value, ast.Constant) else None
-    return isinstance(one.op, ast.Add | ast.Sub) and isinstance(by, int) and by != 0
 
 
 def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
@@ -517,7 +355,7 @@ def _leaves(statement: ast.AST, *, nested: bool = False) -> bool:
         return True
     if isinstance(statement, ast.Break):
         return not nested
-    if isinstance(statement, ast.Call) and _called(statement) in ENDS:
+    if isinstance(statement, ast.Call) and called_name(statement) in ENDS:
         return True
     inside = nested or isinstance(statement, ast.For | ast.While | ast.AsyncFor)
     return any(_leaves(child, nested=inside) for child in ast.iter_child_nodes(statement))
@@ -596,7 +434,7 @@ class _Reader(ast.NodeVisitor):
         self.passes.append(node)
         if isinstance(node.iter, ast.Name):
             self.containers.add(node.iter.id)
-        elif not isinstance(node.iter, ast.Call) or _called(node.iter) != "range":
+        elif not isinstance(node.iter, ast.Call) or called_name(node.iter) != "range":
             self.kind = ""
 
     def _attribute(self, node: ast.Attribute) -> None:
@@ -619,7 +457,7 @@ class _Reader(ast.NodeVisitor):
             self.kind = self.kind and "threads" if isinstance(node.func.value, ast.Name | ast.Attribute) else ""
             self.methods.add(node.func.attr)
             self.asks.add(ast.unparse(node.func.value))
-        elif _called(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
+        elif called_name(node) == SLEEP and len(node.args) == 1 and isinstance(node.args[0], ast.Constant | ast.Name):
             self.sleeps = True
         else:
             self.kind = ""
@@ -635,7 +473,7 @@ def _is_long_work(node: ast.AST) -> bool:
 
 def _goes_through(call: ast.Call) -> bool:
     """Whether it looks at all that one argument gives: ``max(range(n))``."""
-    return _called(call) in ("min", "max") and len(call.args) == 1
+    return called_name(call) in ("min", "max") and len(call.args) == 1
 
 
 def _is_dotted(node: ast.AST) -> bool:
@@ -787,6 +625,8 @@ def _loop_sample(
         counter = loop.while_below[0]
         bound = _number(loop.while_below[1], whole)
     tid, depth, outer = place
+    counted = loop.only_counted & whole.keys()
+    has_no_end = loop.forever and not loop.leaves and not loop.reads.may_raise
     return LoopSample(
         tid=tid,
         depth=depth,
@@ -800,10 +640,11 @@ def _loop_sample(
         counter=counter,
         bound=bound,
         state=_fingerprint(values),
+        deciding=_fingerprint({name: values[name] for name in values.keys() - counted}) if counted else "",
         unending=loop.forever and not loop.leaves,
         speaks=loop.speaks,
-        endless=_endless(loop, values) or _turns_for_ever(loop, whole, shared),
-        needs=_needs(loop, values, shared),
+        endless=_endless(loop, values) or _turns_for_ever(loop, values, shared),
+        needs="" if has_no_end else _needs(loop.turning(whole, line=frame.line), values, shared),
     )
 
 
@@ -845,20 +686,23 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
     return AWAITS
 
 
-def _turns_for_ever(loop: Loop, whole: Mapping[str, int], shared: frozenset[str]) -> str:
-    """Why a loop that computes with its own whole numbers alone never ends, whatever they become; or empty."""
+def _turns_for_ever(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
+    """Why a loop that computes with its own numbers alone never ends, whatever they become; or empty."""
     node = loop.node
     if not isinstance(node, ast.While) or loop.leaves or loop.reads.sleeps:
         return ""
     if loop.kind != "locals" or loop.reads.containers:
         return ""
-    own = {name: value for name, value in whole.items() if name not in shared}
+    own: dict[str, float] = {}
+    for name, text in values.items():
+        if name not in shared and _NUMBER.fullmatch(text):
+            own[name] = int(text) if _WHOLE.fullmatch(text) else float(text)
     return "its condition holds whatever its numbers become" if holds_for_ever(node, own) else ""
 
 
 def _needs(loop: Loop, values: Mapping[str, str], shared: frozenset[str]) -> str:
     reads = loop.reads
-    if not loop.kind or reads.sleeps or (loop.forever and not loop.leaves and not reads.may_raise):
+    if not loop.kind or reads.sleeps:
         return ""
     if (_alone(reads.computed, loop) | reads.containers) - values.keys():
         return UNSEEN
@@ -944,9 +788,9 @@ def _is_plain(name: str, loop: Loop, values: Mapping[str, str]) -> bool:
     if name in values:
         return _PLAIN.fullmatch(values[name]) is not None
     base, _, attribute = name.partition(".")
-    if base != "self":
+    if base != loop.own_object:
         return name in loop.plain
-    spelt = _CLASS.match(values.get("self", ""))
+    spelt = _CLASS.match(values.get(base, ""))
     return attribute in loop.own.get(spelt[1] if spelt else loop.owner, ())
 
 
@@ -1126,10 +970,34 @@ def may_be_endless(samples: Sequence[StackSample], *, tid: int) -> LoopSample | 
         last = moments[-1].loop
         if last.tid != tid or last.depth != 0 or moments[-1].t_s - moments[0].t_s < LEAST_S:
             continue
-        same = len({(one.loop.state, one.loop.needs) for one in moments}) == 1
+        same = len({(_where(one.loop), one.loop.needs) for one in moments}) == 1
         if all(one.loop.endless for one in moments) or (same and last.needs and _is_one_call(moments, samples)):
             return last
+        if _comes_back(last, samples):
+            return replace(last, endless=CIRCLES)
     return None
+
+
+def _where(loop: LoopSample) -> str:
+    """What stands for all that decides what a loop does next."""
+    return loop.deciding or loop.state
+
+
+def _comes_back(last: LoopSample, samples: Sequence[StackSample]) -> bool:
+    """Whether one call of a loop of its own locals alone was where it had been before, and elsewhere in between.
+
+    What it does next is told by these variables alone, so it goes the same way again. One that holds others may pass by
+    the same variables in two of them.
+    """
+    if last.needs != "locals" or not last.call:
+        return False
+    states: list[str] = []
+    for sample in samples:
+        own = [loop for loop in sample.loops if loop.tid == last.tid and loop.depth == 0]
+        if own and own[0].call == last.call and own[0].needs == last.needs and _key(own[0]) == _key(last):
+            states.append(_where(own[0]))
+    ways = [state for state, _ in groupby(states)]
+    return len(set(ways)) < len(ways)
 
 
 def _is_one_call(moments: Sequence[_Moment], samples: Sequence[StackSample]) -> bool:

@@ -3,7 +3,9 @@
 ``while turn >= 0: turn = (turn + 1) % 1000`` changes its variable at every turn and never ends. Each variable is given
 the interval of all values that it may have: its value when it was looked at, joined with what any assignment of the
 loop may give it, until nothing grows. That takes no account of the order of the statements, so it holds wherever in its
-body the loop was met. What is not understood (a call, a division that may be by zero, a float) proves nothing.
+body the loop was met. What is not understood (a call, a division that may be by zero, or of floats) proves nothing.
+Floats are rounded here as they are there, and rounding keeps the order of sums and products. Where there are any, no
+sum may double without a bound: it would soon be beyond all floats, and raise.
 """
 
 from __future__ import annotations
@@ -29,17 +31,55 @@ class _UnknownError(Exception):
     """Something that intervals do not tell."""
 
 
-def holds_for_ever(loop: ast.While, values: Mapping[str, int]) -> bool:
+def holds_for_ever(loop: ast.While, values: Mapping[str, float]) -> bool:
     """Whether the condition is true at every turn from these values on, and nothing in the loop can raise.
 
     Statements that leave the loop are for the caller to rule out.
     """
+    has_floats = _has_floats(loop, values)
+    if has_floats and _divides(loop):
+        return False
     try:
         assigned = list(_assignments(loop))
         ranges = _settled(assigned, {name: _joined(value, value) for name, value in values.items()})
+        if has_floats and any(_may_double(value, ranges) for _, value in assigned):
+            return False
         return _test(loop.test, ranges) == _ALWAYS
     except _UnknownError:
         return False
+
+
+def is_true(test: ast.expr, values: Mapping[str, float]) -> bool | None:
+    """Whether a condition is true for these values; None where it may be either, raise, or do anything else."""
+    if _divides(test) and _has_floats(test, values):
+        return None
+    try:
+        truth = _test(test, {name: _joined(value, value) for name, value in values.items()})
+    except _UnknownError:
+        return None
+    return None if truth == _EITHER else truth == _ALWAYS
+
+
+def _has_floats(node: ast.AST, values: Mapping[str, float]) -> bool:
+    for one in ast.walk(node):
+        value = one.value if isinstance(one, ast.Constant) else None
+        if isinstance(values.get(one.id) if isinstance(one, ast.Name) else value, float):
+            return True
+    return False
+
+
+def _divides(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Mod | ast.FloorDiv) for one in ast.walk(node))
+
+
+def _may_double(value: ast.expr, ranges: Mapping[str, Interval]) -> bool:
+    """Whether two numbers without a bound are added in it."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.BinOp):
+            sides = (_value(node.left, ranges), _value(node.right, ranges))
+            if not any(all(map(math.isfinite, side)) for side in sides):
+                return True
+    return False
 
 
 def _settled(assigned: list[tuple[str, ast.expr]], ranges: dict[str, Interval]) -> dict[str, Interval]:
@@ -92,7 +132,7 @@ def _joined(low: float, high: float) -> Interval:
 def _value(node: ast.expr, ranges: Mapping[str, Interval]) -> Interval:
     """All values that an expression may have."""
     match node:
-        case ast.Constant(value=bool() | int() as value):
+        case ast.Constant(value=bool() | int() | float() as value):
             return _joined(value, value)
         case ast.Name(id=name) if name in ranges:
             return ranges[name]
@@ -133,6 +173,8 @@ def _computed(op: ast.operator, left: Interval, right: Interval) -> Interval:
         case ast.Mult() if all(map(math.isfinite, (a, b, c, d))):
             products = (a * c, a * d, b * c, b * d)
             return min(products), max(products)
+        case ast.Mod() if c == d > 0 and math.isfinite(a) and math.isfinite(b) and a // c == b // c:
+            return a % c, b % c
         case ast.Mod() if c > 0:
             return (a, b) if a >= 0 and b < c else (0.0, d - 1)
         case ast.FloorDiv() if c > 0 and math.isfinite(a) and math.isfinite(b):

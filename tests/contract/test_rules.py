@@ -1645,6 +1645,21 @@ def test_of_a_watched_parent_that_waits_for_its_children_each_of_them_is_shown_w
     assert "a timer may end" in rests.because
 
 
+@pytest.mark.parametrize("idle", [WORKER - 1, WORKER + 1])
+def test_a_worker_without_work_does_not_hide_one_whose_loop_never_ends(idle):
+    seen = in_a_loaders_worker({}, BRIEF)
+    circles = renumbered(looping("while n < 10:\n    pass", STAYS), PID, WORKER).evidence
+    looked = [replace(look, command="pt_data_worker", parent=PID) for look in circles.processes]
+    asks = looks(pid=idle, parent=PID, wchan="do_sys_poll", timed=True, call="poll", switches_per_s=0.2)
+    mains = [one for one in seen.evidence.processes if one.pid == PID]
+    taken = [one for one in seen.evidence.stacks if one.pid == PID]
+    loops = [replace(one, loops=tuple(replace(loop, tid=WORKER) for loop in one.loops)) for one in circles.stacks]
+    waits = stacks([HAS_NO_WORK] * 3, pid=idle, is_native=False)
+    evidence = replace(seen.evidence, processes=(*mains, *looked, *asks), stacks=(*taken, *loops, *waits))
+    verdict = classify(replace(seen, evidence=evidence))
+    assert (verdict.kind, verdict.cause) == (Kind.HANG, "infinite-loop")
+
+
 @pytest.mark.parametrize("times", [BRIEF, BEYOND, LONG, 9 * LONG])
 @pytest.mark.parametrize(
     ("source", "turns"),

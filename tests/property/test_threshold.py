@@ -6,7 +6,7 @@ import copy
 import random
 from dataclasses import dataclass, field
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from harness.core.boundary import Boundary, Finding
@@ -148,7 +148,12 @@ def test_the_search_ends_within_its_trials(program: Program, most: int):
     assert len(play(ThresholdSearch(program.axis(), Effort(max_trials=most)), program)) <= most
 
 
+RARE = Program(n=27, threshold=0, rate=0.0625, holes=frozenset({0, 1, 2, 3, 15, 22}), costs=(16.0, 0.0, 1.0), seed=314)
+"""Its failures are so rare that all 200 trials pass before the value below the first bad one was ever run."""
+
+
 @given(programs(flaky=True, holes=True, false=True))
+@example(RARE)
 @settings(deadline=None)
 def test_the_answer_is_an_adjacent_certified_pair_or_says_why_not(program: Program):
     search = ThresholdSearch(program.axis(), Effort())
@@ -156,10 +161,12 @@ def test_the_answer_is_an_adjacent_certified_pair_or_says_why_not(program: Progr
     found = search.result()
     low, high = positions(program, found)
     between = set(range(low + 1, high))
-    assert between <= {program.axis().index(v) for v in found.unresolved}
+    is_early = any("ended early" in note for note in found.notes)
+    assert is_early == bool(search.stopped)
+    assert is_early or between <= {program.axis().index(v) for v in found.unresolved}
     assert low < high
     assert found.because
-    if between:
+    if between and not is_early:
         assert any("Neither passed nor failed in the way sought" in note for note in found.notes)
     if found.finding in (Finding.THRESHOLD, Finding.NO_FAILURE):
         assert found.certified or found.notes
@@ -309,12 +316,16 @@ def play_in_batches(search: ThresholdSearch, program: Program, *, workers: int) 
 
 
 @given(programs(), st.frozensets(st.integers(0, 29), max_size=4))
+@example(Program(n=4, threshold=4, costs=(0.25, 0.0, 1.0)), frozenset({0, 1, 2, 3}))
 @settings(deadline=None)
 def test_with_a_soft_limit_only_the_value_that_decides_is_run_to_its_end_and_stragglers_are_good(
     program: Program, stragglers: frozenset[int]
 ):
-    """Every hang is cut off by the soft limit first; so is the first trial at each straggler."""
-    search = ThresholdSearch(program.axis(), Effort(soft_limit=True))
+    """Every hang is cut off by the soft limit first; so is the first trial at each straggler.
+
+    Four stragglers and cheap passes may take more than the 200 trials that are the default.
+    """
+    search = ThresholdSearch(program.axis(), Effort(soft_limit=True, max_trials=2000))
     seen = set[int]()
     whole = 0
     while (request := search.ask()) is not None:

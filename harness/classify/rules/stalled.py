@@ -249,7 +249,7 @@ def _never(case: Case, job: Job, never: Sequence[int], nowhere: dict[int, LoopSa
     """Of the leaders that can never go on: the process where the chain of waits ends."""
     own: dict[int, Standing] = {}
     for pid in never:
-        end = culprit(job.stand, pid)
+        end = _end_of_waits(job, pid, nowhere)
         if _is_own(end, job) and _works_for(end, pid, job):
             own[pid] = end
     if not own and (verdict := desync(case)):
@@ -304,6 +304,14 @@ def _met_by_a_thread(one: Standing) -> str:
     return ""
 
 
+def _end_of_waits(job: Job, start: int, nowhere: Collection[int]) -> Standing:
+    """Where the chain of waits that begins at ``start`` ends: at an endless loop rather than at who waits in turn."""
+    for pid in (start, *sorted(_waited_for(job, start))):
+        if pid in nowhere and _works_for(job.stand[pid], start, job):
+            return job.stand[pid]
+    return culprit(job.stand, start)
+
+
 def _works_for(one: Standing, leader: int, job: Job) -> bool:
     """Whether the process that holds ``leader`` up is that very rank, or one that works for it.
 
@@ -316,17 +324,19 @@ def _works_for(one: Standing, leader: int, job: Job) -> bool:
 
 def _is_in_a_circle(job: Job, pid: int) -> bool:
     """Whether a rank stands in a wait of its own until other ranks go on, which wait for it: a lock, a collective."""
-    one = job.stand[pid]
-    if not _is_own(one, job):
-        return False
-    beyond, ahead = set[int](), set(one.depends_on)
+    return _is_own(job.stand[pid], job) and pid in _waited_for(job, pid)
+
+
+def _waited_for(job: Job, pid: int) -> set[int]:
+    """All processes that one waits for, those behind others among them."""
+    beyond, ahead = set[int](), set(job.stand[pid].depends_on)
     while ahead:
         beyond |= ahead
         following = set[int]()
         for at in ahead & job.stand.keys():
             following |= job.stand[at].depends_on
         ahead = following - beyond
-    return pid in beyond
+    return beyond
 
 
 def _is_own(one: Standing, job: Job) -> bool:
@@ -654,7 +664,8 @@ def _loop_verdict(case: Case, one: Standing, loop: LoopSample) -> Verdict:
     assert moved is not None, "a loop that burns CPU was seen to move"
     why = loop.endless or (WHOSE[loop.needs] if len(one.looks[-1].threads) > 1 else ALONE)
     file = loop.file.rpartition("/")[2]
-    same = "" if loop.endless else f"its variables are the same in {SAMPLES} of {SAMPLES} samples, "
+    but = ", but for those that it only counts with," if loop.deciding else ""
+    same = "" if loop.endless else f"its variables{but} are the same in {SAMPLES} of {SAMPLES} samples, "
     used = f"{moved.cpu_s:.1f} s CPU in {moved.seconds:.1f} s"
     rest = f"; {same}memory, page faults and I/O do not move"
     if one.state is not None and one.state.timed:

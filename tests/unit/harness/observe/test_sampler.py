@@ -11,8 +11,9 @@ from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.observe.census import Census
 from harness.observe.job import Member
 from harness.observe.procfs import Files
-from harness.observe.sampler import ANY_ANSWER_S, Native, Sampler
+from harness.observe.sampler import ANY_ANSWER_S, ASKED_HELPERS, Native, Sampler
 from harness.observe.stacks.faulthandler import Faulthandler, Inside
+from harness.reading.loops import loop_samples
 from harness.reading.waits import ALARM
 from scripted_trial import ScriptedHandle, ScriptedView
 from stack_sources import ScriptedSource
@@ -336,3 +337,29 @@ def test_native_frames_of_a_call_over_a_gpu_are_taken_for_they_tell_whether_it_m
         sampler.look()
         sampler.dump(native)
     assert any(sample.native for sample in sampler.stacks) is is_native
+
+
+@pytest.mark.parametrize(("source", "asked"), [("while n < 9:\n    pass\n", ASKED_HELPERS), ("work()\n", 0)])
+def test_helpers_in_a_loop_of_numbers_are_asked_one_after_the_other_and_a_few_will_do(source, asked, tmp_path):
+    class Keeps(Answers):
+        pids = ()
+
+        def inside(self, *, pid, **_):
+            self.pids = (*self.pids, pid)
+            return Inside()
+
+    answers = Keeps()
+    sampler = sampler_of(answers, tmp_path=tmp_path)
+    (tmp_path / "work.py").write_text(source)
+    file = str(tmp_path / "work.py")
+    for number, pid in enumerate((7, 8, 9, 10, 11, 12)):
+        thread = ThreadStack(tid=pid, name="MainThread", frames=(Frame(function="pad", file=file, line=1),))
+        one = StackSample(
+            id=f"stack-{number}", source="py-spy", native=False, t_s=0.0, rank=0, pid=pid, threads=(thread,)
+        )
+        loops = loop_samples(one, {(pid, 0): {"n": "3"}}, {file: source})
+        sampler.stacks.append(replace(one, loops=loops))
+    sampler._ask_helpers(0, 0)
+    assert answers.pids == (8, 9, 10)[:asked]
+    sampler._ask_helpers(0, 1)
+    assert len(answers.pids) == asked

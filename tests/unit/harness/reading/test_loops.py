@@ -13,6 +13,7 @@ import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.reading.loops import (
+    CIRCLES,
     UNSEEN,
     Variables,
     changes,
@@ -441,7 +442,7 @@ def test_sources_are_parsed_one_at_a_time(monkeypatch):
         at_work.remove(source)
         return parse(source, *more, **named)
 
-    monkeypatch.setattr("harness.reading.loops.ast.parse", slowly)
+    monkeypatch.setattr("harness.reading.plain.ast.parse", slowly)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda n: read_loops(f"for turn in range({n}):\n    work()", line=2), range(40, 48)))
 
@@ -452,7 +453,7 @@ def test_sources_are_parsed_one_at_a_time(monkeypatch):
 def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypatch):
     source = "while wanted:\n    work()"
     with monkeypatch.context() as failing:
-        failing.setattr("harness.reading.loops.ast.parse", Mock(side_effect=SystemError("depth mismatch")))
+        failing.setattr("harness.reading.plain.ast.parse", Mock(side_effect=SystemError("depth mismatch")))
         assert read_loops(source, line=2) == ()
 
     assert len(read_loops(source, line=2)) == 1
@@ -488,6 +489,23 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
         ("class S:\n  @property\n  def done(self): return look()\ns = S()\nwhile not s.done: time.sleep(1)", False),
         ("class S:\n  def __getattr__(self, n): return 0\ns = S()\nwhile not s.done: time.sleep(1)", False),
         ("class S(Shared): done = False\ns = S()\nwhile not s.done:\n    time.sleep(1)", False),
+        ("class S(threading.Thread): done = False\ns = S()\nwhile not s.done:\n    time.sleep(1)", True),
+        (
+            "from threading import Thread as T\nclass A(T): done = False\nclass S(A): pass\ns = S()\n"
+            "while not s.done:\n    time.sleep(1)",
+            True,
+        ),
+        ("class S(threading.Thread): daemon = False\ns = S()\nwhile not s.daemon:\n    time.sleep(1)", False),
+        ("from jobs import Thread\nclass S(Thread): done = False\ns = S()\nwhile not s.done: time.sleep(1)", False),
+        ("class S:\n  def __init__(s): s.on = 1\n  def go(s):\n    while s.on: time.sleep(1)", True),
+        ("class S:\n  def __init__(s): s.on = 1\n  def go(s, t):\n    while t.on: time.sleep(1)", False),
+        ("class S:\n  on = 1\n  @staticmethod\n  def go(s):\n    while s.on: time.sleep(1)", False),
+        ("class S:\n  on = 1\n  def go(s, o):\n    s = o\n    while s.on: time.sleep(1)", False),
+        (
+            "class S:\n  def __init__(s): s.up = threading.Event()\n  def go(s):\n"
+            "    while not s.up.is_set(): time.sleep(1)",
+            True,
+        ),
         ("class S: done = Shared()\ns = S()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ns = other()\nwhile not s.done:\n    time.sleep(1)", False),
         ("class S: done = False\ndef wait(s):\n    while not s.done:\n        time.sleep(1)\ns = S()", False),
@@ -641,3 +659,120 @@ def test_numbers_that_are_given_side_by_side_are_plain():
     )
     (loop,) = (one for one in sample(source, {"self": "<Job at 0x7f>"}, line=4).loops if one.depth == 0)
     assert loop.needs == "threads"
+
+
+def calls_of(source: str, values: list[dict[str, str]], *, line: int = 3, calls: tuple[int, ...] = ()) -> str | None:
+    """Why a loop is endless that was seen with these locals, one look after the other; None where it may end."""
+    seen: list[StackSample] = []
+    for t, own in enumerate(values):
+        told = [Variables(2, own, {}, call=calls[t] if calls else 7)]
+        seen.append(with_variables(sample(source, own, line=line, t_s=2.0 * t), told, {FILE: source}))
+    loop = may_be_endless(seen, tid=PID)
+    return loop.endless if loop is not None else None
+
+
+CONVERGES = "while True:\n    y = (x + n // x) // 2\n    if y == x: break\n    x = y\n"
+"""The root of ``n``, by steps that may go to and fro between two numbers."""
+
+
+@pytest.mark.parametrize(
+    ("ways", "calls", "why"),
+    [
+        ("ABA", (), CIRCLES),
+        ("ABCDB", (), CIRCLES),
+        ("ABBAC", (), CIRCLES),
+        ("AAB", (), None),
+        ("ABC", (), None),
+        ("ABA", (7, 7, 9), None),
+        ("ABA", (0, 0, 0), None),
+        ("BAAB", (5, 7, 7, 7), None),
+    ],
+)
+def test_a_loop_of_plain_locals_is_endless_once_one_call_of_it_came_back_to_where_it_had_been(ways, calls, why):
+    values = [{"n": "120", "x": str(10 + ord(way)), "y": "10"} for way in ways]
+    assert calls_of(CONVERGES, values, calls=calls) == why
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "while True:\n    y = root(n, x)\n    if y == x: break\n",
+        "while True:\n    y = xs[x]\n    if y == x: break\n",
+        "for y in items:\n    if y == x: break\n    x = y\n",
+        "while True:\n    y = x\n    yield y\n",
+    ],
+)
+def test_what_has_more_state_than_its_locals_is_nowhere_again_by_them(source):
+    values = [{"n": "120", "x": x, "y": "10", "xs": "[1, 2]"} for x in ("10", "11", "10")]
+    assert calls_of(source, values, line=2) is None
+
+
+def test_a_loop_that_passes_by_the_same_variables_in_two_others_is_not_back_where_it_was():
+    """Up in the first, down again in the second."""
+    source = "while i < n:\n    while j < n:\n        j += 1\n    while j > 0:\n        j -= 1\n    i += 1\n"
+    seen: list[StackSample] = []
+    for t, (line, j) in enumerate(((3, "5"), (3, "8"), (5, "5"))):
+        own = {"i": "0", "j": j, "n": "9"}
+        one = sample(source, own, line=line, t_s=2.0 * t)
+        seen.append(with_variables(one, [Variables(2, own, {}, call=7)], {FILE: source}))
+    assert may_be_endless(seen, tid=PID) is None
+
+
+BISECTS = (
+    "while lo < hi:\n    steps += 1\n    mid = (lo + hi) // 2\n"
+    "    if mid < want: lo = mid\n    if mid >= want: hi = mid\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_sure"),
+    [
+        (BISECTS, True),
+        (f"{BISECTS}    if late: return steps\n", True),
+        (f"{BISECTS}    if steps > 9: break\n", False),
+        (f"{BISECTS}    lo = lo + steps\n", False),
+        (BISECTS.replace("+= 1", "+= mid"), False),
+        (BISECTS.replace("+= 1", "*= 2"), False),
+        (f"{BISECTS}    steps = 0\n", False),
+        ("while steps < 9:\n" + "".join(f"    {row}\n" for row in BISECTS.splitlines()), False),
+    ],
+)
+def test_a_number_that_a_loop_only_counts_with_decides_nothing(source, is_sure):
+    values = [{"lo": "6", "hi": "7", "mid": "6", "want": "7", "late": "False", "steps": str(5 * t)} for t in range(3)]
+    assert (calls_of(source, values) is not None) is is_sure
+
+
+SKIPS = "while i < n:\n    if i % 301 == 300:\n        {}\n    work(i)\n    yield i\n    {}\n"
+
+
+@pytest.mark.parametrize(
+    ("skips", "steps", "values", "line", "is_sure"),
+    [
+        ("continue", "i += 1", {"i": "300", "n": "1000"}, 2, True),
+        ("continue", "i += 1", {"i": "300", "n": "1000"}, 3, True),
+        ("continue", "i += 1", {"i": "901", "n": "1000"}, 2, False),
+        ("continue", "i += 1", {"i": "300", "n": "1000"}, 4, False),
+        ("i += 1; continue", "i += 1", {"i": "300", "n": "1000"}, 2, False),
+        ("skipped(i); continue", "i += 1", {"i": "300", "n": "1000"}, 2, False),
+        ("pass", "i += 1", {"i": "300", "n": "1000"}, 2, False),
+        ("continue", "i = after(i)", {"i": "300", "n": "1000"}, 2, False),
+        ("continue", "i -= 1; i += 2", {"i": "300", "n": "1000"}, 2, False),
+        ("continue", "i += 1", {"i": "<Index at 0x7f>", "n": "1000"}, 2, False),
+        ("continue", "i += 1", {"n": "1000"}, 2, False),
+    ],
+)
+def test_what_no_turn_gets_to_is_no_part_of_a_loop(skips, steps, values, line, is_sure):
+    """A generator that works and yields at every turn, but for the one that it never leaves."""
+    source = SKIPS.format(skips, steps)
+    assert (calls_of(source, [values] * 3, line=line) is not None) is is_sure
+    assert calls_of(source, [values, {**values, "i": "301"}, values], line=line) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "is_sure"), [("-0.30000000000000004", True), ("0.1", False), ("-2e-05", True), ("nan", False)]
+)
+def test_a_float_that_has_passed_by_what_it_is_compared_with_never_meets_it(x, is_sure):
+    """Ten times a tenth is no one: the step over zero is seen once, and from there on it only goes away."""
+    source = "while lr != stop:\n    lr -= 0.1\n"
+    loop = sample(source, {"lr": x, "stop": "0.0"}).loops[0]
+    assert bool(loop.endless) is is_sure
