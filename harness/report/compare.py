@@ -17,7 +17,7 @@ from harness.core.verdict import Answer, Kind
 from harness.report.build import Report, build
 from harness.report.findings import Findings
 from harness.report.next_step import NextStep
-from harness.report.sections.controls import differences
+from harness.report.sections.threshold import differences
 from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.report.figures.draw import COLOURS, INK, Figure, box, drawing, finish
-from harness.report.sections.strip import LEGEND, mark
+from harness.report.sections.threshold import LEGEND, mark
 from harness.report.text import listed
 
 if TYPE_CHECKING:

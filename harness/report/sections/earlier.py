@@ -31,7 +31,7 @@ DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO
 """Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
 
 
-def section(findings: Findings) -> Block | None:
+def earlier_section(findings: Findings) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
     mine = claims_of(findings)
     reports = related(findings)

@@ -32,7 +32,7 @@ AGAINST = (AxisFinding.NOT_NECESSARY, AxisFinding.NOT_SUFFICIENT, AxisFinding.IN
 HEAD = ("hypothesis", "for", "against", "missing", "what would decide")
 
 
-def section(findings: Findings) -> Block | None:
+def hypotheses_section(findings: Findings) -> Block | None:
     """One row each; None when nothing failed. Over many cells each axis is a hypothesis."""
     if not findings.is_line:
         parts = [_of_failure(findings, failure) for failure in findings.answer.failures]

@@ -32,7 +32,7 @@ class TreeNode:
     other: str
 
 
-def section(findings: Findings) -> Block | None:
+def tree_section(findings: Findings) -> Block | None:
     """The tree of the trial that the report is about; None when there is none, or nothing was kept of it."""
     subject = findings.subject_evidence
     if subject is None:

@@ -11,7 +11,7 @@ from harness.reading.frames import deciding_thread, telling_frame
 from harness.report.facts import steps_of
 from harness.report.next_step import ANSWERED
 from harness.report.render.json import first_screen
-from harness.report.sections.trials import ended, why
+from harness.report.sections.evidence import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
 from harness.report.summary import judged

@@ -140,12 +140,12 @@ def test_a_cell_that_ended_otherwise_than_expected_stands_first(mixed):
 
 
 def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campaign):
-    from harness.report.sections.cells import section
+    from harness.report.sections.cells import cells_section
 
     run, run_dir = make_campaign(CELLS)
     silent = dataclasses.replace(run.spec.matrix, expect=())
     changed = dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent))
-    found = section(Findings(run=changed, run_dir=run_dir))
+    found = cells_section(Findings(run=changed, run_dir=run_dir))
     assert "expected" not in found.markdown
 
 

@@ -19,7 +19,7 @@ from harness.core.campaign import CampaignAnswer, ForeignJob
 from harness.core.errors import SpecError
 from harness.launch import procs
 from harness.report.findings import Findings
-from harness.report.sections.reproduce import onward
+from harness.report.sections.onward import onward
 from harness.reproduce import Expected, reproduce, script
 from harness.solo import foreign_question, foreign_trial
 

@@ -20,8 +20,8 @@ from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.render import html, markdown
 from harness.report.render import json as json_form
-from harness.report.sections.tree import section
-from harness.report.sections.trials import ended
+from harness.report.sections.evidence import ended
+from harness.report.sections.tree import tree_section
 from harness.report.seen import processes
 from harness.report.stops import sentence, stops_of
 from harness.report.text import wrap
@@ -147,7 +147,7 @@ def test_of_a_run_it_stands_in_the_evidence_and_not_on_the_first_screen(make_run
 def test_that_a_watch_sees_no_marks_is_no_lack_of_progress(look, kind, answer):
     """Of a job that printed 20 lines a second it said that there was none."""
     run, run_dir, _ = look((kind, "x"), heartbeats=(), heartbeats_total=0)
-    tree = section(Findings(run=run, run_dir=run_dir)).markdown
+    tree = tree_section(Findings(run=run, run_dir=run_dir)).markdown
     assert f"Did it make progress while it was watched?\n   ├─ {answer}   (progress: watched for 7.4 s" in tree
 
 
