@@ -15,7 +15,7 @@ from harness.clock import WallClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.core.campaign import CampaignSpec
     from harness.core.record import Run
     from harness.settings import Settings
@@ -53,7 +53,7 @@ def run_of(
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
     from harness.cli.startable import prove_programs
     from harness.cli.taken_up import allowance_of, run_to_take_up
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.machine import code_fingerprint, describe, program_of
     from harness.store.run_store import RunStore, read_run
     from harness.trees import prove_of_commits

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.cli.wiring import Interrupt
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.conduct import Parts
     from harness.selftest import JudgedSpecimen
     from harness.settings import Settings
@@ -177,7 +177,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
 
     from harness.cli.selftest_text import card, summary
     from harness.cli.wiring import Interrupt
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.machine import code_fingerprint, describe
     from harness.selftest import SelfTest, busy_cores
     from harness.settings import MARK, Settings, processes_with

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.clock import WallClock
+from harness.cluster.head import placed
 from harness.cluster.joint import Crew
-from harness.cluster.placed import placed
 from harness.conduct import Parts
 from harness.core.outcome import asked_by
 from harness.launch.claims import Claims
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from types import FrameType
 
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
     from harness.core.ports import Executor, Target
