@@ -155,7 +155,7 @@ def _tell(
     from harness.core.campaign import CampaignAnswer
     from harness.core.codec import to_json
     from harness.report import one
-    from harness.report.stops import stops_of
+    from harness.report.watched import stops_of
     from harness.store import layout
 
     by_trial: dict[str, Evidence] = {}

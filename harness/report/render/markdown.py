@@ -12,7 +12,7 @@ from harness.report.text import code, command, details, fence, listed, md
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.report.build import Report
+    from harness.report.write import Report
 
 
 def render(report: Report, *, hide: Callable[[str], str] = str, figures: str = "") -> str:

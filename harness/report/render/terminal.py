@@ -18,9 +18,9 @@ from harness.report.words import grows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.report.build import Report
     from harness.report.findings import Findings
     from harness.report.summary import Summary
+    from harness.report.write import Report
 
 WIDTH = 80
 

@@ -13,8 +13,8 @@ OVER_CELLS = ("notes", "cells", "hypotheses", "causes", "failures", "tree", "sca
 """The sections of any other question, in order."""
 
 MODULES = {
-    "notes": "setting", "strip": "threshold", "trials": "evidence", "failures": "evidence", "tree": "tree",
-    "hypotheses": "hypotheses", "scaling": "threshold", "controls": "threshold", "earlier": "earlier",
+    "notes": "setting", "strip": "threshold", "trials": "evidence", "failures": "evidence", "tree": "reasons",
+    "hypotheses": "reasons", "scaling": "threshold", "controls": "threshold", "earlier": "earlier",
     "kernels": "setting", "fixed": "setting", "machine": "setting", "not_tested": "onward", "beside": "evidence",
     "reproduce": "onward", "cells": "cells", "causes": "cells",
 }  # fmt: skip

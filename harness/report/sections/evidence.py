@@ -9,10 +9,10 @@ from harness.core.outcome import Ending, StopReason
 from harness.core.ports import Block
 from harness.core.verdict import Kind
 from harness.report import seen
-from harness.report.facts import steps_of
+from harness.report.findings import steps_of
 from harness.report.stacks import why_no_variables
-from harness.report.stops import sentence, stops_of, untouched
 from harness.report.text import code, count, details, listed, md, seconds, size, table
+from harness.report.watched import stops_in_words, stops_of, untouched
 from harness.report.words import at, of
 from harness.store import layout
 
@@ -269,7 +269,7 @@ def _touched(outcome: Outcome, evidence: Evidence | None) -> list[tuple[str, str
     if outcome.ending is Ending.STILL_RUNNING:
         return [] if evidence is None else [("touched", md(untouched([evidence])))]
     stops = () if evidence is None else stops_of([evidence])
-    stopped = [("stopped to look", md(sentence(stops)))] if stops else []
+    stopped = [("stopped to look", md(stops_in_words(stops)))] if stops else []
     return [("cleaned up", seen.cleanup(outcome.cleanup)), *stopped]
 
 

@@ -15,7 +15,7 @@ from harness.core.dotted import leaves
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.clean import clean
-from harness.report.facts import steps_of
+from harness.report.findings import steps_of
 from harness.report.next_steps import give_input, go_on, reproduce
 from harness.report.summary import steps_of as next_of
 from harness.report.text import bullets, code, command, count, details, fence, listed, md, ranges, shell_lines, wrap
@@ -26,7 +26,7 @@ from harness.store.redact import redact_text
 if TYPE_CHECKING:
     from harness.core.campaign import OwnCommand, Variant
     from harness.report.findings import Findings
-    from harness.report.next_step import NextStep
+    from harness.report.words import NextStep
 
 
 def own_commands_on_terminal(findings: Findings, *, width: int) -> list[str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from harness.core.command_line import PYTHON, composed
-from harness.core.errors import StoreError
 from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.claims import lint
@@ -220,10 +218,8 @@ def _pythons(words: Iterable[str]) -> list[str]:
 def _processes(findings: Findings) -> dict[str, None]:
     """The names of the processes that were looked at in the trial that is told about, or in the last one."""
     record = findings.subject or next((trial.record for trial in reversed(findings.trials)), None)
-    with suppress(StoreError):
-        evidence = findings.evidence_of(record) if record else None
-        return dict.fromkeys(look.command for look in evidence.processes) if evidence else {}
-    return {}
+    evidence = findings.readable_evidence_of(record) if record else None
+    return dict.fromkeys(look.command for look in evidence.processes) if evidence else {}
 
 
 def _first_word(trial: Trial) -> tuple[str, ...]:

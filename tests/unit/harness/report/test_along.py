@@ -9,13 +9,13 @@ import pytest
 
 from harness.core.boundary import Boundary, Finding
 from harness.core.verdict import LIMIT_TOO_SHORT, Answer, Kind
-from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import next_steps
 from harness.report.render import markdown
 from harness.report.sections.threshold import legend, strip_text
 from harness.report.sections.threshold import mark as mark_of
 from harness.report.words import answer_along, certificate, verdict_along
+from harness.report.write import build
 from harness.store import layout
 
 

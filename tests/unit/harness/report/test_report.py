@@ -24,9 +24,8 @@ from harness.core.record import Run
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.reading.frames import deciding_thread, telling_frame
-from harness.report.build import build
 from harness.report.claims import lint
-from harness.report.figures.scaling import draw
+from harness.report.figures.curves import draw_fit
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.next_steps import next_steps
@@ -40,7 +39,7 @@ from harness.report.stacks import busy_threads, elsewhere
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
 from harness.report.words import certificate, claim_of, grows, span, what_passes_miss
-from harness.report.write import form, summary_text, write
+from harness.report.write import build, form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
 from harness.store.evidence import read_evidence
@@ -385,7 +384,7 @@ def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_mor
     text = SECTIONS.load("scaling")(Findings(run=far, run_dir=run_dir)).markdown
     assert "| 12 | - | - | at least about 14 s (predicted) |" in text
     assert "| 8 | - | - | 9.0 s (predicted) |" in text
-    drawn = draw(far.boundary.fit, axis="n_layers", hide=str)
+    drawn = draw_fit(far.boundary.fit, axis="n_layers", hide=str)
     assert "Predicted at 12: at least about 14 s." in drawn.alt
 
 
@@ -523,7 +522,7 @@ def test_two_values_are_no_word_about_growth(make_run):
     findings, fit = Findings(run=run), fit_scaling("seconds per step", [(1, 0.50), (2, 0.53)])
     assert grows(findings, fit) == ""
     assert fit_in_words(findings, fit) == "Two values: no interval can be given."
-    assert "The line through them shows no growth." in draw(fit, axis="n_layers", hide=str).alt
+    assert "The line through them shows no growth." in draw_fit(fit, axis="n_layers", hide=str).alt
 
 
 def test_where_no_growth_is_shown_no_line_is_given_in_numbers(make_run):
