@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from harness.core.verdict import Kind
@@ -14,6 +13,7 @@ from harness.report.figures.draw import COLOURS, FAINT, INK, Figure, box, drawin
 from harness.report.stacks import deciding_sample, deciding_stack, place, rank_name
 from harness.report.text import count, listed, seconds
 from harness.report.tried import grouped, latest_of_each
+from harness.report.viewer.data import StretchKind, by_rank, stretches_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,21 +25,12 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
+    from harness.report.viewer.data import Stretch
 
 
 TINTS = {"forward": "#2f78c4", "backward": "#7a52b3", "optim": "#2c9a86", "reduce": "#d99a00", "data": "#b0793a",
          "build": "#8a9099", "save": "#5d7a3a"}  # fmt: skip
 MOST_RANKS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A rank in one phase from ``start`` to ``end`` seconds; ``silent`` when nothing more was heard of it."""
-
-    phase: str
-    start: float
-    end: float
-    silent: bool = False
 
 
 def timeline(findings: Findings, hide: Callable[[str], str]) -> Figure | None:
@@ -60,7 +51,7 @@ def draw_timeline(record: TrialRecord, evidence: Evidence, *, hide: Callable[[st
     with drawing(1.25 + 0.36 * len(ranks)) as (canvas, axes):
         names: list[str] = []
         for row, rank in enumerate(ranks):
-            _row(axes, spans_of(marks[rank], end=end), y=-row, start=start, width=end - start)
+            _row(axes, marks[rank], y=-row, start=start, end=end)
             names.append(rank_name(rank, record, evidence))
         axes.set_xlim(start, end + 0.02 * (end - start))
         _looks(axes, evidence, record.outcome, y=-len(ranks) + 0.28)
@@ -74,53 +65,36 @@ def draw_timeline(record: TrialRecord, evidence: Evidence, *, hide: Callable[[st
         return finish(canvas, name="timeline", title=title, alt=alt, section="failures", hide=hide)
 
 
-def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
-    """The marks of each rank, oldest first; ranks that left none are not there."""
-    marks = list(chain.from_iterable(facts.heartbeats for facts in evidence.ranks))
-    return grouped(sorted(marks or evidence.heartbeats, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
-
-
-def spans_of(marks: Sequence[Heartbeat], *, end: float) -> list[Span]:
-    """What a rank's marks say it was doing, without gaps; after the last one it is silent."""
-    spans: list[Span] = []
-    for mark, after in pairwise(marks):
-        phase = "" if mark.edge == "end" else mark.phase
-        if spans and spans[-1].phase == phase:
-            spans[-1] = Span(phase, spans[-1].start, after.t_s)
-        else:
-            spans.append(Span(phase, mark.t_s, after.t_s))
-    if marks:
-        phase = "" if marks[-1].edge == "end" else marks[-1].phase
-        spans.append(Span(phase, marks[-1].t_s, end, silent=True))
-    return spans
-
-
-def _row(axes: Axes, spans: list[Span], *, y: float, start: float, width: float) -> None:
-    for span in spans:
-        left, right = max(span.start, start), span.end
-        if right <= left or (not span.phase and not span.silent):
+def _row(axes: Axes, marks: Sequence[Heartbeat], *, y: float, start: float, end: float) -> None:
+    """What a rank's marks say it was doing, whatever the step; after the last one it is silent."""
+    of_any_step = [replace(mark, step=None) for mark in marks]
+    for stretch in stretches_of(of_any_step, not_kept=0, until_s=end):
+        left, right = max(stretch.start_s, start), stretch.end_s
+        is_silent = stretch.kind is StretchKind.NO_MARK
+        if right <= left or not (stretch.phase or is_silent):
             continue
-        tint = TINTS.get(span.phase, FAINT)
+        tint, room = TINTS.get(stretch.phase, FAINT), (right - left) / (end - start)
         bar = partial(axes.barh, y, right - left, left=left, height=0.62)
-        if span.silent:
+        if is_silent:
             bar(facecolor="none", edgecolor=INK, linewidth=1.2)
             bar(facecolor="none", edgecolor=FAINT, hatch="////", linewidth=0)
-            text = _silence(span, room=(right - left) / width)
+            text = _silence(stretch, room=room)
             axes.text(
                 (left + right) / 2, y, text, ha="center", va="center", fontsize=9, weight="bold",
                 bbox={"boxstyle": "square,pad=0.1", "facecolor": "none", "edgecolor": "none"},
             )  # fmt: skip
         else:
             bar(facecolor=tint, alpha=0.4, edgecolor=tint, linewidth=0.8)
-            if (right - left) / width > 0.14:
-                axes.text((left + right) / 2, y, span.phase, ha="center", va="center", fontsize=8)
+            if room > 0.14:
+                axes.text((left + right) / 2, y, stretch.phase, ha="center", va="center", fontsize=8)
 
 
-def _silence(span: Span, *, room: float) -> str:
+def _silence(stretch: Stretch, *, room: float) -> str:
     """As much of the sentence as fits into this share of the width."""
-    silent = f"silent {seconds(span.end - span.start)}"
-    whole = f"{silent} in {span.phase}" if span.phase else silent
-    for text in (whole, silent, seconds(span.end - span.start)):
+    lasted = seconds(stretch.end_s - stretch.start_s)
+    silent = f"silent {lasted}"
+    whole = f"{silent} in {stretch.phase}" if stretch.phase else silent
+    for text in (whole, silent, lasted):
         if len(text) < 52 * room:
             return text
     return ""

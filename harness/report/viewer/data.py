@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import StoreError
@@ -12,14 +12,13 @@ from harness.core.evidence import FIRST_MARKS
 from harness.core.outcome import Ending
 from harness.core.verdict import Kind
 from harness.reading.frames import deciding_thread, telling_frame
-from harness.report.figures.trial import by_rank
 from harness.report.findings import steps_of
 from harness.report.render.json import first_screen
 from harness.report.sections.evidence import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened
 from harness.report.summary import judged
-from harness.report.tried import TrialSet, place_on, together, verdict_counts
+from harness.report.tried import TrialSet, grouped, place_on, together, verdict_counts
 from harness.report.watched import whereabouts
 from harness.report.words import ANSWERED
 
@@ -90,20 +89,27 @@ def tracks(evidence: Evidence, *, end_s: float) -> tuple[Track, ...]:
     )
 
 
+def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
+    """The marks of each rank, oldest first; ranks that left none are not there."""
+    marks = list(chain.from_iterable(facts.heartbeats for facts in evidence.ranks))
+    return grouped(sorted(marks or evidence.heartbeats, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
+
+
 def _track_of(rank: int, marks: list[Heartbeat], *, facts: RankFacts | None, every: int, end_s: float) -> Track:
     total = facts.heartbeats_total if facts else every
     ended_s = facts.ended_s if facts else None
     until_s = end_s if ended_s is None else min(ended_s, end_s)
     return Track(
         rank=rank,
-        stretches=_stretches_of(marks, not_kept=max(total - len(marks), 0), until_s=until_s),
+        stretches=stretches_of(marks, not_kept=max(total - len(marks), 0), until_s=until_s),
         parts=_parts(marks, has_gap=total > len(marks)),
         ended_s=ended_s,
         how=facts.exit.words if facts and facts.exit and ended_s is not None else "",
     )
 
 
-def _stretches_of(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> tuple[Stretch, ...]:
+def stretches_of(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> tuple[Stretch, ...]:
+    """What a rank's marks say it was doing, without gaps, ``not_kept`` of them behind the first ones."""
     if not marks:
         return (Stretch(start_s=0.0, end_s=until_s, kind=StretchKind.STARTING),)
     stretches = [Stretch(start_s=0.0, end_s=marks[0].t_s, kind=StretchKind.STARTING)]
