@@ -17,8 +17,7 @@ from harness.core.spec import Limits
 from harness.core.trial import Fault, Trial
 from harness.core.verdict import Answer, Case, Kind
 from harness.plan.predict import budget, predict
-from harness.specimens.catalog import SPECIMENS, Needs
-from harness.specimens.expect import score
+from harness.specimens.catalog import SPECIMENS, Needs, score
 from harness.store.cases import write_case
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from harness.core.ports import Executor, Handle
     from harness.core.record import TrialRecord
     from harness.core.verdict import Verdict
-    from harness.specimens.catalog import Specimen
-    from harness.specimens.expect import Score
+    from harness.specimens.catalog import Score, Specimen
 
 HOST: dict[str, Value] = {"model.n_layers": 2, "model.dim": 64, "train.seq_len": 64, "train.steps": 4}
 """The healthy trainer that specimens are planted in: real, and small enough to finish in a fraction of a second."""

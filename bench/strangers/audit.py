@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cluster.local import LocalEngine
+from harness.cluster.engines import LocalEngine
 from harness.testing.engines import staged
 
 if TYPE_CHECKING:

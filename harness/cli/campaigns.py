@@ -39,7 +39,7 @@ from harness.trees import prove_of_commits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
     from harness.core.point import Point
@@ -76,7 +76,7 @@ def run_of(
 ) -> Run:
     """The run of ``question``, to its end, or the one that ``--resume`` names, taken up where it was left."""
     from harness.cli.wiring import prove_programs
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.machine import code_fingerprint, describe, program_of
     from harness.store.run_store import RunStore, read_run
     from harness.trees import prove_of_commits

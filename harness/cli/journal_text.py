@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from harness.core.campaign import CampaignSpec
     from harness.core.record import TrialRecord
-    from harness.report.next_step import NextStep
+    from harness.report.words import NextStep
     from harness.store import journal
 
 WIDEST = 46

@@ -16,7 +16,7 @@ from harness.cli import complete
 from harness.cli.exit_codes import ExitCode
 from harness.cli.fitting import say
 from harness.cli.options import RUNS
-from harness.report.forms import FORMS
+from harness.report.render import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -115,7 +115,7 @@ def report(ctx: click.Context, *, names: tuple[str, ...], runs: str | None, **op
     if options["linted"]:
         ctx.exit(_lint(options["linted"]))
     if options["schema"]:
-        from harness.report.render.schema import published
+        from harness.report.render.json import published
 
         click.echo(published())
         return

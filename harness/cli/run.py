@@ -128,7 +128,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
     from harness.cli.console import RunScreen
     from harness.cli.foreign import pairs, variables
     from harness.cli.wiring import Interrupt, lanes
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.core.point import Point
     from harness.solo import Solo
 

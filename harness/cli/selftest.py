@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.cli.wiring import Interrupt
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.conduct import Parts
     from harness.core.verdict import Verdict
     from harness.selftest import JudgedSpecimen
@@ -176,7 +176,7 @@ def _run(directory: Path, chosen: tuple[Specimen, ...], options: Mapping[str, An
     from contextlib import nullcontext
 
     from harness.cli.wiring import Interrupt
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.machine import code_fingerprint, describe
     from harness.selftest import SelfTest, busy_cores
     from harness.settings import MARK, Settings, processes_with

@@ -331,7 +331,7 @@ def _tell(
     from harness.core.codec import to_json
     from harness.report import one
     from harness.report.stacks import deciding_sample
-    from harness.report.stops import stops_of
+    from harness.report.watched import stops_of
     from harness.store import layout
 
     by_trial: dict[str, Evidence] = {}

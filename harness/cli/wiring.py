@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.clock import WallClock
+from harness.cluster.head import placed
 from harness.cluster.joint import Crew
-from harness.cluster.placed import placed
 from harness.conduct import Parts
 from harness.core.command_line import composed
 from harness.core.errors import NoProgramError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from harness.cluster.placed import On
+    from harness.cluster.head import On
     from harness.core.campaign import CampaignSpec
     from harness.core.invocation import Invocation
     from harness.core.matrix import Matrix

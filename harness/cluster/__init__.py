@@ -30,9 +30,9 @@ from harness.registry import Registry
 ENGINES = Registry(
     "engine",
     {
-        "local": "harness.cluster.local:LocalEngine",
-        "ray": "harness.cluster.ray:RayEngine",
-        "slurm": "harness.cluster.slurm:SlurmEngine",
+        "local": "harness.cluster.engines:LocalEngine",
+        "ray": "harness.cluster.engines:RayEngine",
+        "slurm": "harness.cluster.engines:SlurmEngine",
     },
     group="nsa_harness.engines",
 )

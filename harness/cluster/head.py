@@ -1,4 +1,4 @@
-"""The head: meets agents, keeps their clocks in step with its own, and gives nodes to trials."""
+"""The head: meets agents, keeps their clocks in step with its own, gives nodes to trials; and what ``--on`` says."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import fcntl
 import secrets
 import socket
 import struct
+import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
-from harness.cluster.wire import PING_S, LostError, Wire, crowd, meet, welcome
+from harness.cluster import ENGINES
+from harness.cluster.wire import HEADS, PING_S, TOKEN, LostError, Wire, crowd, meet, welcome
 from harness.core.codec import from_json
-from harness.core.errors import NodesLostError
+from harness.core.errors import CommandError, NodesLostError
 from harness.core.node import Node
 from harness.observe.identity import here, same_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Mapping
+    from contextlib import AbstractContextManager
     from queue import SimpleQueue
 
-    from harness.core.ports import Placement
+    from harness.core.ports import Engine, Placement
+
 
 _SIOCGIFADDR = 0x8915
 NOTE_S = 5.0
@@ -206,3 +210,63 @@ def addresses() -> list[str]:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 addresses.append(socket.inet_ntoa(answer[20:24]))
     return sorted(dict.fromkeys(addresses), key=lambda address: address.startswith("127."))
+
+
+AGENT = (sys.executable, "-P", "-m", "harness.cluster.agent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class On:
+    """Where trials run: ``nodes`` of ``engine``, ``per_trial`` for each; an empty engine is this machine."""
+
+    engine: str = ""
+    nodes: int = 1
+    per_trial: int = 1
+    resources: str = ""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, whole: bool = False) -> On:
+        """What ``--on --nodes --nodes-per-trial --gres`` say; ``whole`` gives every trial all nodes.
+
+        Raises:
+            CommandError: they do not fit together.
+        """
+        engine, nodes = str(options.get("on") or ""), options.get("nodes")
+        per_trial = nodes if whole else options.get("nodes_per_trial")
+        if not engine and (nodes or per_trial or options.get("gres")):
+            raise CommandError("--nodes and --gres say what an engine is to give: name one with --on, e.g. --on slurm")
+        nodes, per_trial = nodes or per_trial or 1, per_trial or 1
+        if per_trial > nodes:
+            raise CommandError(f"a trial on {per_trial} nodes does not fit on --nodes {nodes}")
+        return cls(engine=engine, nodes=nodes, per_trial=per_trial, resources=options.get("gres") or "")
+
+    @property
+    def lanes(self) -> int:
+        """How many trials run at once."""
+        return self.nodes // self.per_trial
+
+
+HERE = On()
+
+
+def placed(on: On, *, note: Callable[[str], None]) -> AbstractContextManager[Head]:
+    """A head whose agents an engine was asked to start; all of them are gone when the block is left.
+
+    Raises:
+        LaunchError: the engine cannot be had, or refuses.
+    """
+    name, _, where = on.engine.partition(":")
+    return agents(ENGINES.load(name)(where=where, resources=on.resources), nodes=on.nodes, note=note)
+
+
+@contextmanager
+def agents(engine: Engine, *, nodes: int, note: Callable[[str], None]) -> Generator[Head]:
+    """The same of an engine that is there already."""
+    head = Head(note=note)
+    try:
+        head.placement = engine.place(AGENT, env={HEADS: head.addresses, TOKEN: head.token}, nodes=nodes)
+        yield head
+    finally:
+        head.close()
+        if head.placement is not None:
+            head.placement.stop()

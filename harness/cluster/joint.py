@@ -377,12 +377,7 @@ class Joint:
 
     def _last_rows(self) -> list[tuple[Node, Outcome, Evidence]]:
         """The last that was seen of each part; of one that has shown nothing yet, nothing."""
-        rows: list[tuple[Node, Outcome, Evidence]] = []
-        for part in self.parts.values():
-            latest = part.last
-            if latest is not None:
-                rows.append(latest)
-        return rows
+        return list(filter(None, (part.last for part in self.parts.values())))
 
     def _whole(self) -> tuple[Outcome, Evidence]:
         rows = self._last_rows()

@@ -19,8 +19,8 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from harness.cluster.placed import agents
-from harness.cluster.slurm import SlurmEngine
+from harness.cluster.engines import SlurmEngine
+from harness.cluster.head import agents
 from harness.core.errors import HarnessError
 from harness.observe.job import JobTree, Member, NoJobError, ProcessTable, find_job, read_member
 

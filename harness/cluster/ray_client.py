@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from harness.cluster.child import DIE_WITH_US
+from harness.cluster.engines import DIE_WITH_US
 from harness.cluster.wire import ORDER
 from harness.settings import surroundings
 

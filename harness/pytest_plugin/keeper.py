@@ -128,10 +128,7 @@ def _goes_on(folder: Path, status: int) -> bool:
         how = notice.text.partition("\n")[0]
     else:
         how = f"the process of the test ended: {_ending(status)}"
-        ended = HangNotice(
-            seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=0.0, verdict="", report="", text=how
-        )
-        _fail(folder, state, ended)
+        _fail(folder, state, state.notice(text=how))
     (folder / f"{NAME}.told").unlink(missing_ok=True)
     (folder / f"{NAME}.state").unlink(missing_ok=True)
     sys.stdout.write(f"\n\n{state.nodeid}: {how}\nhang guard: another process goes on with what is left.\n\n")

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.shim.nsa_harness_shim import OF_A_HUNG_TEST
 
@@ -61,6 +61,10 @@ class RunningTest:
     stall_s: float = 0.0
     status: int = 0
 
+    def notice(self, *, text: str, **facts: Any) -> HangNotice:
+        """What is told of its hang, ``text`` and other ``facts``."""
+        return HangNotice(seq=self.seq, nodeid=self.nodeid, phase=self.phase, text=text, **facts)
+
 
 FIELDS = tuple(RunningTest.__slots__)
 
@@ -75,10 +79,10 @@ class HangNotice:
     seq: int
     nodeid: str
     phase: str
-    seconds: float
-    verdict: str
-    report: str
     text: str
+    seconds: float = 0.0
+    verdict: str = ""
+    report: str = ""
     out: str = ""
     err: str = ""
 

@@ -122,15 +122,8 @@ class Waiter:
         if answer["stopped"] and self.is_suspended():
             self.mention(replace(looked_at, seconds=seconds, why="the session is suspended"))
             return
-        notice = HangNotice(
-            seq=state.seq,
-            nodeid=state.nodeid,
-            phase=state.phase,
-            seconds=seconds,
-            verdict=answer["verdict"],
-            report=answer["report"],
-            text=answer["text"],
-        )
+        facts = {name: answer[name] for name in ("verdict", "report", "text")}
+        notice = state.notice(seconds=seconds, **facts)
         tell(self.folder / f"{self.name}.told", notice)
         self.mention_no_more(looked_at)
         self.end(now, notice)
@@ -247,11 +240,7 @@ class Waiter:
             f"Timeout: pytest-timeout's limit ran out, and Python did not answer: the main thread does not come back "
             f"from C code. Ended from outside after {seconds:.0f} s."
         )
-        notice = HangNotice(
-            seq=state.seq, nodeid=state.nodeid, phase=state.phase, seconds=seconds, verdict="", report="",
-            text="\n".join([text, *lines]),
-        )  # fmt: skip
-        self.give_up(notice)
+        self.give_up(state.notice(seconds=seconds, text="\n".join([text, *lines])))
 
     def below(self) -> list[Process]:
         """The processes below the one that runs the tests, without ourselves."""

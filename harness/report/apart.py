@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ from harness.report.figures import FIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from concurrent.futures import Executor
 
     from harness.report.figures.draw import Figure
     from harness.report.findings import Findings
@@ -37,28 +37,22 @@ def apart() -> Generator[Draw]:
     if second is None:
         yield here
         return
-    child, ask_fd, go_fd, answers_fd = second
-    has_ended_well = cache(lambda: os.waitpid(child, 0)[1] == 0)
-    with os.fdopen(go_fd, "wb", 0) as go, os.fdopen(answers_fd, "rb") as answers, os.fdopen(ask_fd, "wb") as question:
 
-        def draw(findings: Findings, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
-            pickle.dump((findings, hide), question, protocol=pickle.HIGHEST_PROTOCOL)
-            question.flush()
-            with suppress(BrokenPipeError):  # it is dead already, and will not have ended well
-                go.write(b"!")
-
-            def wait() -> tuple[Figure, ...]:
-                answer = answers.read()
-                return pickle.loads(answer) if has_ended_well() else here(findings, hide)()
-
-            return wait
-
+    def draw(findings: Findings, hide: Callable[[str], str]) -> Callable[[], tuple[Figure, ...]]:
         try:
-            yield draw
-        finally:
-            go.close()
-            answers.close()  # or it would wait for ever to be read
-            has_ended_well()
+            answer = second.submit(figures_of, findings, hide)
+        except BrokenExecutor:
+            return here(findings, hide)
+
+        def wait() -> tuple[Figure, ...]:
+            with suppress(BrokenExecutor):
+                return answer.result()
+            return figures_of(findings, hide)
+
+        return wait
+
+    with second:
+        yield draw
 
 
 def can_draw() -> bool:
@@ -88,40 +82,21 @@ def _is_worth_it() -> bool:
     return len(os.sched_getaffinity(0)) > 1 and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
-def _begin() -> tuple[int, int, int, int] | None:
-    """The second process, the file for what it is asked, the pipe to tell it so, and the pipe that it answers by."""
-    try:
-        ask_fd = os.memfd_create("asked")  # holds any amount at once, while a pipe would keep us until it is read
-        (ready, go_fd), (answers_fd, answer) = os.pipe(), os.pipe()
-        child = os.fork()
-    except OSError:  # this user has no process or file left, as a stuck run may be the reason
-        return None
-    if not child:
-        os.close(go_fd)
-        os.close(answers_fd)
-        _serve(ask_fd, ready, answer)
-    os.close(ready)
-    os.close(answer)
-    return child, ask_fd, go_fd, answers_fd
+def _begin() -> Executor | None:
+    """The second process, which loads; None where this user has no process or file left, as a stuck run may need."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
 
-
-def _serve(ask_fd: int, ready: int, answer: int) -> None:
-    """The second process: load, wait for the question or the end of the first, answer, and never return."""
-    status = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _load()
-        if os.read(ready, 1):
-            with os.fdopen(ask_fd, "rb") as question, os.fdopen(answer, "wb") as out:
-                question.seek(0)
-                out.write(pickle.dumps(figures_of(*pickle.load(question))))
-        status = 0
-    finally:
-        os._exit(status)
+    with suppress(OSError):
+        second = ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=_load)
+        second.submit(int)  # only then it is started
+        return second
+    return None
 
 
 def _load() -> None:
     """Load matplotlib without the lists of properties in its documentation, a fourth of the time: nobody reads them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     import matplotlib.artist
 
     matplotlib.artist.kwdoc = lambda artist: ""

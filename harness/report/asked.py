@@ -1,27 +1,163 @@
-"""Asked: what the trials answer to each question of a matrix, in words, with the trials that the answer rests on."""
+"""Asked: what the cells of a matrix answer to its questions and expectations, and which settings tell them apart."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
+from harness.core.campaign import CellStatus
 from harness.core.evidence import GRAPH_NODES
 from harness.core.matrix import Asks
-from harness.core.point import AxisType, assignment
+from harness.core.point import AxisType, assignment, word_of
 from harness.core.verdict import FAILURES, Kind
 from harness.report.findings import cells_of
-from harness.report.text import count, listed, seconds
+from harness.report.text import count, how_many, listed, seconds
+from harness.report.tried import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from harness.core.campaign import CellResult
     from harness.core.matrix import MatrixQuestion
-    from harness.core.point import Point
+    from harness.core.point import Axis, Point
     from harness.report.findings import Findings
     from harness.report.tried import Numbered, Pair, Pairs, TrialSet
+
+
+def where(findings: Findings, verdict: str) -> str:
+    """``in all 3 cells with attention=nsa, and in no other``; empty when no three settings tell them apart.
+
+    ``verdict`` may be the name of a signature's failure. Said of the cells that were tried; whether the settings are
+    the reason is for pairs that differ in nothing else.
+    """
+    inside: list[Point] = []
+    outside: list[Point] = []
+    undecided = 0
+    if findings.run.programs:
+        return ""  # the commit, and not a setting, may be what tells them apart
+    for cell, trials in findings.by_cell.items():
+        if verdict in trials.words or verdict in findings.named.get(cell, ()):
+            inside.append(cell)
+        elif trials.is_undecided:
+            undecided += 1
+        else:
+            outside.append(cell)
+    if not inside:
+        return ""
+    if not outside:
+        return f"in each of {len(inside)} cells" if len(inside) > 1 and not undecided else ""
+    if len(inside) == 1:
+        return f"in one cell of {len(findings.by_cell)}, {findings.name_of(inside[0])}"
+    settings = _settings(findings, inside, outside)
+    if not settings:
+        return ""
+    all_of = "both" if len(inside) == 2 else f"all {len(inside)}"
+    return f"in {all_of} cells with {settings}, and in no other{' that could be told' if undecided else ''}"
+
+
+def _settings(findings: Findings, inside: Sequence[Point], outside: Sequence[Point]) -> str:
+    """The fewest settings that tell ``inside`` from ``outside``: one, or else two, or else three; else empty.
+
+    Where several sets of the same size do it, all of them are said: these cells do not tell which of them it is.
+    """
+    traits = list(_shared(findings, inside))
+    for size in (1, 2, 3):
+        telling: set[_Trait] = set()
+        for some in combinations(traits, size):
+            if not any(_has_all(cell, some) for cell in outside):
+                telling.update(some)
+        if telling:
+            return ", ".join(trait.text for trait in traits if trait in telling)
+    return ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trait:
+    """What cells share of one axis: its name, the places of its values on the axis that count, and both in words."""
+
+    axis: Axis
+    places: range
+    text: str
+
+
+def _shared(findings: Findings, inside: Sequence[Point]) -> Iterator[_Trait]:
+    """What all of ``inside`` have in common: a value, ``attention=nsa``, or on an ordered axis a least, ``n>=5``."""
+    for factor in findings.run.spec.matrix.space.factors:
+        axis = factor.axis
+        at = sorted({axis.index(cell.get(factor.name)) for cell in inside})
+        word = word_of(axis.values[at[0]])
+        if len(at) == 1:
+            yield _Trait(axis, range(at[0], at[0] + 1), assignment(factor.name, axis.values[at[0]]))
+        elif axis.type is AxisType.ORDERED:
+            yield _Trait(axis, range(at[0], len(axis.values)), f"{factor.name}>={word}")
+
+
+def _has_all(cell: Point, traits: Iterable[_Trait]) -> bool:
+    return all(trait.axis.index(cell.get(trait.axis.name)) in trait.places for trait in traits)
+
+
+MOST_NAMED = 4
+"""Cells that ended otherwise than expected which are named; the table has all."""
+
+REST = {CellStatus.INCONCLUSIVE: "inconclusive", CellStatus.SKIPPED: "skipped", CellStatus.NOT_RUN: "not run"}
+
+
+def verdict_by_expectation(findings: Findings) -> tuple[str, str]:
+    """Whether all cells ended as expected, else in what instead, and the tone; of a matrix that expects something."""
+    results, surprises = findings.results, findings.surprises
+    of_all = f"of {count(len(results), 'cell')}"
+    if surprises:
+        instead = listed(_instead(findings))
+        verb = "is" if len(surprises) == 1 else "are"
+        return f"{len(surprises)} {of_all} {verb} not as expected: {instead}", "bad"
+    as_expected = len(findings.results_that_are(CellStatus.EXPECTED))
+    if as_expected == len(results):
+        return (f"All {as_expected} cells are as expected" if as_expected > 1 else "The cell is as expected"), "good"
+    numbers = {status: len(findings.results_that_are(status)) for status in REST}
+    rest = how_many((REST[status], number) for status, number in numbers.items() if number)
+    is_skipped_only = as_expected + numbers[CellStatus.SKIPPED] == len(results)
+    return f"{as_expected} {of_all} as expected, {rest}", "good" if is_skipped_only else "unsure"
+
+
+def names_by_expectation(findings: Findings) -> str:
+    """``Not as expected: layers=4; layers=8.``, by what they ended in where that is several; empty where none is."""
+    ways = _instead(findings)
+    texts: list[str] = []
+    for way, results in ways.items():
+        names = [result.name for result in results[:MOST_NAMED]]
+        names += [f"{len(results) - MOST_NAMED} more"] if len(results) > MOST_NAMED else []
+        texts.append("; ".join(names) + (f" ({way})" if len(ways) > 1 else ""))
+    return f"Not as expected: {'; '.join(texts)}." if texts else ""
+
+
+def _instead(findings: Findings) -> dict[str, list[CellResult]]:
+    """``HANG (deadlock) instead of PASS``, with the cells that did so; first the one that is told of."""
+    subject = findings.subject
+    cell = subject.trial.point if subject else None
+    surprises = sorted(findings.surprises, key=lambda result: result.cell != cell)
+    return grouped(surprises, lambda result: f"{_ended(findings, result)} instead of {expected(result)}")
+
+
+def _ended(findings: Findings, result: CellResult) -> str:
+    trials = findings.by_cell.get(result.cell)
+    return ending(trials) if trials else result.because
+
+
+def expected(result: CellResult) -> str:
+    """``CRASH (#7)``: what a cell was expected to end in, and what that is known as."""
+    return f"{result.expected} ({result.issue})" if result.issue else result.expected
+
+
+def ending(trials: TrialSet) -> str:
+    """What the trials of a cell ended in: ``PASS``, or ``CRASH in some trials, PASS in others``."""
+    failures = [word for word in trials.words if word != Kind.PASS]
+    if not failures or len(failures) == len(trials.words):
+        return listed(trials.words)
+    return f"{listed(failures)} in some trials, {Kind.PASS} in others"
+
 
 YES, NO, NOT_KNOWN = "Yes", "No", "Not known"
 FAR_MORE = 3
@@ -114,11 +250,8 @@ def _matters(findings: Findings, question: MatrixQuestion) -> QuestionAnswer:
 
 def _that_hold(pairs: Sequence[Pair], question: MatrixQuestion) -> list[Pair]:
     """The pairs of which both cells are asked about."""
-    asked: list[Pair] = []
-    for one, other in pairs:
-        if question.when.holds(dict(one)) and question.when.holds(dict(other)):
-            asked.append((one, other))
-    return asked
+    holds = question.when.holds
+    return [(one, other) for one, other in pairs if holds(dict(one)) and holds(dict(other))]
 
 
 def _answer(question: MatrixQuestion, word: str, because: str, trials: list[Numbered]) -> QuestionAnswer:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from harness.core.codec import SCHEMA
 from harness.core.errors import DamagedError, NotOursError
 from harness.report.apart import here
-from harness.report.build import build
 from harness.report.figures import draw
 from harness.report.findings import Findings
 from harness.report.hide import Hider
@@ -26,6 +25,7 @@ from harness.report.render import html, markdown
 from harness.report.render import json as json_form
 from harness.report.sections import earlier
 from harness.report.text import size
+from harness.report.write import build
 from harness.store import journal, layout
 from harness.store.archive import packed, unpacked
 from harness.store.cases import without_places

@@ -14,14 +14,13 @@ from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.core.rates import SURE, p_value
 from harness.core.verdict import Answer, Kind
-from harness.report.build import Report, build
 from harness.report.findings import Findings
-from harness.report.next_step import NextStep
-from harness.report.sections.controls import differences
+from harness.report.sections.threshold import differences
 from harness.report.summary import COMPARISON, first
 from harness.report.text import code, count, listed, md, seconds, table
 from harness.report.tried import TrialSet, each_verdict, place_on, together
-from harness.report.words import lasted, program_of
+from harness.report.words import NextStep, lasted, program_of
+from harness.report.write import Report, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -137,7 +136,7 @@ class Pair:
     @property
     def is_one_thing(self) -> bool:
         """Whether both sides differ in one setting: of a command line in one word, or one option with its value."""
-        old, new = (Counter(_words(side)) for side in (self.before, self.after))
+        old, new = (Counter(_words(side.records)) for side in (self.before, self.after))
         gone, come = list((old - new).elements()), list((new - old).elements())
         option = [word.startswith("--") for word in gone + come] == [True, False] and not (gone and come)
         return len(self.changed) == 1 and (max(len(gone), len(come)) <= 1 or option)
@@ -153,11 +152,12 @@ def compare(before: Run, after: Run, after_dir: Path, *, before_dir: Path | None
     moved = [pair for pair in cell_pairs if pair.is_moved]
     changes = Counter(pair.change for pair in cell_pairs)
     claim = _claim(moved)
-    verdict = listed(f"{changes[change]} {change}" for change in CHANGES if changes[change])
+    unchanged = "nothing to compare" if _has_nothing_in_common(changes) else "nothing changed"
+    verdict = listed(f"{changes[change]} {change}" for change in CHANGES if changes[change]) or unchanged
     summary = replace(
         report.summary,
         kind=COMPARISON,
-        verdict=verdict[:1].upper() + verdict[1:] if verdict else _unchanged(changes),
+        verdict=verdict[:1].upper() + verdict[1:],
         tone=_tone_of(changes),
         answer=_answer(changes, cell_pairs),
         begins_with_verdict=False,
@@ -189,10 +189,6 @@ def _tone_of(changes: Counter[str]) -> str:
     return "bad" if "bad" in tones else "good" if tones == {"good"} else "unsure"
 
 
-def _unchanged(changes: Counter[str]) -> str:
-    return "Nothing to compare" if _has_nothing_in_common(changes) else "Nothing changed"
-
-
 def _has_nothing_in_common(changes: Counter[str]) -> bool:
     return changes.total() == changes["only before"] + changes["only after"]
 
@@ -201,12 +197,9 @@ def _counted(trials: TrialSet) -> CellCount:
     return CellCount(cell=trials.first.cell, good=trials.good, bad=_failed(trials))
 
 
-def _words(trials: TrialSet) -> list[str]:
-    return str(trials.first.record.trial.config.get("command", "")).split()
-
-
-def _words_of(run: Run) -> list[str]:
-    return str(run.records[0].trial.config.get("command", "")).split() if run.records else []
+def _words(records: Sequence[TrialRecord]) -> list[str]:
+    """The command line that the first of some trials ran; empty without one."""
+    return str(records[0].trial.config.get("command", "")).split() if records else []
 
 
 def pairs(before: Run, after: Run) -> tuple[Pair, ...]:
@@ -337,13 +330,9 @@ def _new_failures(cell_pairs: Sequence[Pair]) -> str:
 def _claim(moved: list[Pair]) -> str:
     if not moved:
         return ""
-    if not _are_again(moved) or not all(pair.changed for pair in moved):
+    if not all(pair.is_again and pair.changed for pair in moved):
         return "Observed"
     return "Isolated" if all(pair.is_one_thing for pair in moved) else "Reproduced"
-
-
-def _are_again(moved: list[Pair]) -> bool:
-    return all(pair.is_again for pair in moved)
 
 
 def _sure(moved: list[Pair]) -> tuple[str, ...]:
@@ -360,7 +349,7 @@ def _steps(moved: list[Pair], claim: str, after: Run) -> tuple[NextStep, ...]:
     """What would let more be claimed."""
     if claim == "Observed":
         text = "Run both sides again, in turns: nothing that was recorded differs, so the failure may come and go."
-        if not _are_again(moved):
+        if not all(pair.is_again for pair in moved):
             is_once = any(min(len(pair.before), len(pair.after)) < TWICE for pair in moved)
             why = "at least one was seen only once" if is_once else "so small a difference may be chance"
             text = f"Run both sides again: {why}."
@@ -412,7 +401,7 @@ def _pairs(cell_pairs: Sequence[Pair]) -> str:
 
 
 def _else(before: Run, after: Run) -> str:
-    commands = [" ".join(_words_of(run)) for run in (before, after)]
+    commands = [" ".join(_words(run.records)) for run in (before, after)]
     is_ours = all(record.trial.target == "nsa" for record in (*before.records, *after.records))
     is_recorded = all(_is_of_recorded_code(run, run.records) for run in (before, after))
     rows = [

@@ -7,6 +7,8 @@ is worked out when it is first asked for and kept with the value; a run of anoth
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.boundary import Finding
 from harness.core.campaign import CampaignAnswer, CellStatus, Task, programs_by_cell
+from harness.core.dotted import leaves
+from harness.core.errors import StoreError
 from harness.core.outcome import Ending
 from harness.core.verdict import FAILURES, Answer, Kind
-from harness.report.facts import evidence_parts, object_at
 from harness.report.tried import Cell, Group, Numbered, Pairs, TrialSet, pairs_of, place_on, together
 from harness.store import layout
+from harness.store.files import read_object
 from harness.store.history import read_evidence
 
 if TYPE_CHECKING:
@@ -29,6 +33,43 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.point import Point, Value
     from harness.core.record import Run, TrialRecord
+
+
+EVIDENCE_PARTS = ("kernels", "config_seen", "config_differences")
+"""The parts of a trial's evidence that sections want of every trial."""
+
+_READER = json.JSONDecoder()
+
+
+def steps_of(record: TrialRecord) -> int:
+    """Steps that were finished, never more than were asked for: earlier versions kept those of every rank."""
+    most = leaves(record.trial.config).get("train.steps")
+    steps = len(record.measurement.step_s)
+    return min(steps, most) if isinstance(most, int) else steps
+
+
+def object_at(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of ours; one that is not there or cannot be read says nothing, for or against."""
+    with suppress(StoreError):
+        return read_object(path)
+    return {}
+
+
+def evidence_parts(path: Path) -> dict[str, Any]:
+    """What EVIDENCE_PARTS names of the evidence at ``path``, as plain JSON; empty when it is not there or not readable.
+
+    For the few facts that are wanted of every trial; reading hundreds of stacks for them would take seconds.
+    """
+    parts: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        text = path.read_text(encoding="utf-8")
+        for name in EVIDENCE_PARTS:
+            _, is_there, rest = text.partition(f'\n "{name}": ')
+            if not is_there:  # not as the store writes it: a line for each part, and no other line begins like it
+                data = object_at(path)
+                return {name: data.get(name) for name in EVIDENCE_PARTS}
+            parts[name] = _READER.raw_decode(rest)[0]
+    return parts
 
 
 FAILED = FAILURES | {Kind.BELOW_TARGET}
@@ -56,23 +97,23 @@ class Findings:
         """
         return read_evidence(self.run_dir, record.trial.key)
 
+    def readable_evidence_of(self, record: TrialRecord) -> Evidence | None:
+        """The same; None also where it cannot be read."""
+        with suppress(StoreError):
+            return self.evidence_of(record)
+        return None
+
     def has_evidence_of(self, record: TrialRecord) -> bool:
         """Whether it is there."""
-        return layout.evidence(layout.trial(self.run_dir, record.trial.key)).is_file()
+        return self._evidence_file(record).is_file()
 
-    @cached_property
-    def without_evidence(self) -> tuple[Numbered, ...]:
-        """The trials whose evidence is missing in the folder of the run."""
-        return tuple(trial for trial in self.trials if not self.has_evidence_of(trial.record))
+    def _evidence_file(self, record: TrialRecord) -> Path:
+        return layout.evidence(layout.trial(self.run_dir, record.trial.key))
 
     @cached_property
     def parts(self) -> tuple[tuple[Numbered, dict[str, Any]], ...]:
         """Every trial with the few facts of its evidence that are wanted of all: see :func:`evidence_parts`."""
-        every: list[tuple[Numbered, dict[str, Any]]] = []
-        for trial in self.trials:
-            path = layout.evidence(layout.trial(self.run_dir, trial.record.trial.key))
-            every.append((trial, evidence_parts(path)))
-        return tuple(every)
+        return tuple((trial, evidence_parts(self._evidence_file(trial.record))) for trial in self.trials)
 
     @cached_property
     def is_passed_on(self) -> bool:
@@ -250,11 +291,8 @@ class Findings:
         """The subject of the commit of each value of the axis that is one, as far as they were written down."""
         factor = self.run.spec.matrix.space.factor(self.run.axis.name)
         by_commit = object_at(layout.commits(self.run_dir)) if self.run_dir.name else {}
-        subjects: dict[Value, str] = {}
-        for value, bundle in zip(factor.axis.values, factor.bundles, strict=False):
-            if bundle.commit in by_commit:
-                subjects[value] = str(by_commit[bundle.commit])
-        return subjects
+        bundles = zip(factor.axis.values, factor.bundles, strict=False)
+        return {value: str(by_commit[bundle.commit]) for value, bundle in bundles if bundle.commit in by_commit}
 
     def value_of(self, trial: Numbered) -> Value:
         """Where on the axis it was."""

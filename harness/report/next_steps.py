@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
+from itertools import starmap
 from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import CellStatus, Task
 from harness.core.cause import AxisFinding, MinimiseFinding
-from harness.core.errors import StoreError
 from harness.core.fit import at_least, how_far, times_beyond
 from harness.core.invocation import Invocation
 from harness.core.outcome import StopReason
@@ -22,13 +21,11 @@ from harness.core.record import BUDGET_USED_UP
 from harness.core.verdict import FAILURES, LIMIT_TOO_SHORT, NEVER_STARTED, TIME_LIMIT, Confidence, Kind
 from harness.reading.pace import TEN_TIMES, deciding_total_s, instead_of_time
 from harness.reading.ranks import no_limit_decides, remaining_s
-from harness.report.asked import instead_of_slow
-from harness.report.expected import expected
-from harness.report.next_step import NextStep
+from harness.report.asked import expected, instead_of_slow
 from harness.report.text import count, seconds
 from harness.report.tried import TrialSet
-from harness.report.watched import step as step_of_watched
-from harness.report.words import at, beyond, program_of, why_only_observed
+from harness.report.watched import watched_step
+from harness.report.words import NextStep, at, beyond, program_of, why_only_observed
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -106,9 +103,9 @@ def _run_alike(findings: Findings) -> list[NextStep]:
 def _of_watched(findings: Findings, place: str) -> tuple[NextStep, ...]:
     """The one thing to do about a job that was only watched; where it failed, with the line to look at first."""
     last = findings.trials[-1].record
-    evidence = _evidence_of(findings, last)
+    evidence = findings.readable_evidence_of(last)
     look = None if evidence is None else _look_closer(findings, place)
-    step = step_of_watched(last.verdict, evidence, findings.answer.job)
+    step = watched_step(last.verdict, evidence, findings.answer.job)
     if look is None or step is None:
         return tuple(filter(None, (look or step,)))
     return (NextStep(text=f"{look.text} {step.text}", command=step.command),)
@@ -296,10 +293,8 @@ def _other(findings: Findings) -> NextStep | None:
         return NextStep(text="Ask the real question: the same without the planted fault.", command=real)
     other = "seq_len" if run.axis.name != "seq_len" else "n_layers"
     axis = (run.axis.path, group.value)
-    settings: list[tuple[str, str]] = []
-    for path, value in (axis, *run.spec.matrix.base.config):
-        if not path.endswith(f".{other}"):
-            settings.append(("--set", assignment(path, value)))
+    config = [(path, value) for path, value in (axis, *run.spec.matrix.base.config) if not path.endswith(f".{other}")]
+    settings = [("--set", setting) for setting in starmap(assignment, config)]
     return NextStep(
         text=f"Vary another axis at the failing value: whether {other} matters too is not known.",
         command=Invocation(verb=("bisect",), options=(("--axis", other), *settings)).argv,
@@ -409,7 +404,7 @@ def _look_closer(findings: Findings, place: str) -> NextStep | None:
 
 def _look_at(findings: Findings, record: TrialRecord, place: str, *, evidence: str) -> NextStep:
     """The line at fault, or what to look for where none is known, and where its evidence stands; else to get some."""
-    if _evidence_of(findings, record) is None:
+    if findings.readable_evidence_of(record) is None:
         text = f"Run it again to see where it failed: its evidence ({evidence}) is missing or cannot be read."
         return NextStep(text=text, command=reproduce(findings))
     verdict = record.verdict
@@ -436,13 +431,6 @@ def _show_the_line(findings: Findings, record: TrialRecord) -> NextStep | None:
     again = replace(invocation, options=(*invocation.options, shows))
     text = f"Run it with {SHOWS_THE_LINE}=1: Python then prints the line in which {record.verdict.cause} met it."
     return NextStep(text=text, command=again.argv)
-
-
-def _evidence_of(findings: Findings, record: TrialRecord) -> Evidence | None:
-    """What was seen of a trial; None where that is missing or cannot be read."""
-    with suppress(StoreError):
-        return findings.evidence_of(record)
-    return None
 
 
 def _mended(findings: Findings) -> NextStep | None:
@@ -505,7 +493,7 @@ def _needed_s(findings: Findings, slow: TrialSet) -> float:
     """The longest that one of ``slow`` would have needed, by its latest steps or its loops; 0 where none tells."""
     longest_s = 0.0
     for trial in slow:
-        evidence, elapsed_s = _evidence_of(findings, trial.record), trial.record.outcome.duration_s
+        evidence, elapsed_s = findings.readable_evidence_of(trial.record), trial.record.outcome.duration_s
         if evidence is not None:
             by_steps_s = evidence.needed_s(elapsed_s=elapsed_s) or 0.0
             longest_s = max(longest_s, by_steps_s, elapsed_s + remaining_s(evidence))
@@ -550,7 +538,7 @@ def _undecided(findings: Findings) -> NextStep | None:
     unresolved = findings.ended_in({Kind.UNRESOLVED})
     if findings.is_single and unresolved:
         record = unresolved[0].record
-        if (longer := more_time(findings.run, record, _evidence_of(findings, record))) is not None:
+        if (longer := more_time(findings.run, record, findings.readable_evidence_of(record))) is not None:
             return longer
     cells = findings.results_that_are(CellStatus.INCONCLUSIVE)
     if not cells:

@@ -17,7 +17,6 @@ from harness.reading.standing import LOADER_WORKER
 from harness.report import seen
 from harness.report.clean import clean
 from harness.report.findings import Findings, to_tell_of
-from harness.report.how_often import how_often_in, passes_and_failures
 from harness.report.stacks import (
     busy_threads,
     deciding_stack,
@@ -30,12 +29,11 @@ from harness.report.stacks import (
     who_tells,
     why_no_variables,
 )
-from harness.report.stops import NAMED, sentence, stops_of
 from harness.report.summary import place_in
 from harness.report.text import command, count, named_path, ranges, seconds, size, wrap
-from harness.report.watched import OVER, job_lines
-from harness.report.watched import step as step_of_watched
-from harness.report.words import so_far
+from harness.report.tried import grouped
+from harness.report.watched import NAMED, OVER, job_lines, stops_in_words, stops_of, watched_step
+from harness.report.words import how_often_in, passes_and_failures, so_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from harness.core.evidence import Evidence
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
-    from harness.report.next_step import NextStep
+    from harness.report.words import NextStep
 
 WIDTH = 80
 FRAMES = 8
@@ -118,7 +116,7 @@ def watched(
         if not evidence.stacks:
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
-    stopped = sentence(stops_of(by_key.values()), most=NAMED)
+    stopped = stops_in_words(stops_of(by_key.values()), most=NAMED)
     out += ["", *_indented(stopped), "", *_indented(_next(record, evidence, job))]
     out += job_lines(job, width=WIDTH)
     out += ["", *named_path(label, where, width=WIDTH)]
@@ -129,7 +127,7 @@ def watched(
 
 def _next(record: TrialRecord, evidence: Evidence | None, job: ForeignJob) -> str:
     """What to do next as a terminal says it, which shows the line to look at above."""
-    step = step_of_watched(record.verdict, evidence, job)
+    step = watched_step(record.verdict, evidence, job)
     if step is None:
         return "nothing was ended"
     if step.command:
@@ -142,9 +140,7 @@ def _tally(run: Run) -> list[str]:
     records, often = run.records, how_often_in(Findings(run=run))
     if len(records) < 2:
         return ["", *_indented(often)] if often else []
-    alike: dict[str, list[TrialRecord]] = {}
-    for record in records:
-        alike.setdefault(str(record.verdict), []).append(record)
+    alike = grouped(records, lambda record: str(record.verdict))
     rows: list[str] = []
     for verdict, runs in alike.items():
         numbers = ranges([record.trial.repeat + 1 for record in runs])

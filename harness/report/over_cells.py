@@ -10,10 +10,8 @@ from harness.core.campaign import Task
 from harness.core.cause import AxisFinding, MinimiseFinding
 from harness.core.point import assignment, word_of
 from harness.core.verdict import Kind
-from harness.report.asked import answers, why_slow
-from harness.report.expected import ending, names_by_expectation, verdict_by_expectation
+from harness.report.asked import answers, ending, names_by_expectation, verdict_by_expectation, where, why_slow
 from harness.report.findings import FAILED, cells_of
-from harness.report.how_often import how_often_in
 from harness.report.summary import (
     Summary,
     happened,
@@ -27,7 +25,6 @@ from harness.report.summary import (
 )
 from harness.report.text import count, how_many, listed, seconds
 from harness.report.tried import verdict_counts, verdicts
-from harness.report.where import where
 from harness.report.words import (
     ENDS,
     LINEAR_R_SQUARED,
@@ -35,6 +32,7 @@ from harness.report.words import (
     answer_along,
     claim_along,
     day,
+    how_often_in,
     not_run,
     other_settings,
     several_programs,

@@ -144,10 +144,8 @@ def place(frame: Frame) -> str:
 
 def variables(evidence: Evidence) -> list[tuple[str, list[str]]]:
     """The locals that were kept, of the last sample of each process: a frame's place, then ``name = value`` each."""
-    last: dict[int | None, StackSample] = {}
-    for sample in sorted(evidence.stacks, key=lambda one: one.t_s):
-        if sample.variables:
-            last[sample.pid] = sample
+    in_time = sorted(evidence.stacks, key=lambda one: one.t_s)
+    last = {sample.pid: sample for sample in in_time if sample.variables}
     ranks = rank_by_pid(evidence)
     blocks: list[tuple[str, list[str]]] = []
     for pid, sample in last.items():
@@ -204,10 +202,7 @@ def who_tells(evidence: Evidence, verdict: Verdict) -> tuple[RankSeen, ...]:
     sample = deciding_sample(evidence, verdict)
     if sample is None:
         return ()
-    pids = {sample.pid: None}
-    for other in evidence.stacks:
-        if other.id in verdict.cites:
-            pids[other.pid] = None
+    pids = dict.fromkeys((sample.pid, *(other.pid for other in evidence.stacks if other.id in verdict.cites)))
     since_s = evidence.last.t_s if evidence.last else -1.0
     return tuple(_latest(evidence, rank=None, pid=pid, since_s=since_s, missing="") for pid in pids)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -14,14 +13,12 @@ from harness.core.ports import Block
 from harness.core.verdict import FAILURES
 from harness.reading.frames import own_frame, own_line, telling_frame
 from harness.reading.printed import ending_traceback, fatal_frames, of_its_end, raised_at, raised_in
-from harness.report.next_step import ANSWERED
 from harness.report.next_steps import next_steps
 from harness.report.stacks import ENDED_BY_ITSELF, deciding_stack
-from harness.report.stops import untouched
 from harness.report.text import code, count, md, short_path
 from harness.report.tried import TrialSet, together
-from harness.report.watched import OVER, whereabouts
-from harness.report.words import at
+from harness.report.watched import OVER, untouched, whereabouts
+from harness.report.words import ANSWERED, at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +28,8 @@ if TYPE_CHECKING:
     from harness.core.record import TrialRecord
     from harness.core.trial import Trial
     from harness.report.findings import Findings
-    from harness.report.next_step import NextStep
     from harness.report.tried import Group
+    from harness.report.words import NextStep
 
 
 NO_RANKS = "no ranks"
@@ -207,7 +204,8 @@ def _spoiled(findings: Findings) -> tuple[str, ...]:
 
 def missing_evidence(findings: Findings) -> tuple[str, ...]:
     """Of how many trials the evidence is missing; a report that was passed on says it, and why, in a section."""
-    missing, trials = len(findings.without_evidence), len(findings.trials)
+    trials = len(findings.trials)
+    missing = sum(not findings.has_evidence_of(trial.record) for trial in findings.trials)
     if not missing or findings.is_passed_on:
         return ()
     whose = f"the {count(trials, 'trial')}" if missing == trials else f"{missing} of {count(trials, 'trial')}"
@@ -220,9 +218,8 @@ def _touched(findings: Findings) -> tuple[str, ...]:
         return ()
     looks: list[Evidence] = []
     for trial in findings.trials:
-        with suppress(StoreError):
-            evidence = findings.evidence_of(trial.record)
-            looks += [evidence] if evidence is not None else []
+        evidence = findings.readable_evidence_of(trial.record)
+        looks += [evidence] if evidence is not None else []
     job = findings.answer.job
     over = f"{OVER[0].upper()}{OVER[1:]}." if job is not None and job.is_over else ""
     return tuple(filter(None, (over, f"{untouched(looks).capitalize()}." if looks else "")))
@@ -237,9 +234,7 @@ def rank_of(findings: Findings, record: TrialRecord | None) -> str:
     """``rank 1``, or why no rank is named; a program that is not ours may have none."""
     if record is None:
         return "no rank failed"
-    evidence: Evidence | None = None
-    with suppress(StoreError):
-        evidence = findings.evidence_of(record)
+    evidence = findings.readable_evidence_of(record)
     # Without evidence, rank 0 may be one of several or a program of one process.
     has_ranks = bool(evidence.ranks) if evidence is not None else bool(record.verdict.rank)
     if record.trial.target != "nsa" and not has_ranks:

@@ -99,10 +99,7 @@ class TrialSet:
         return self._answered(Answer.BAD)
 
     def _answered(self, answer: Answer) -> int:
-        number = 0
-        for trial in self.trials:
-            number += trial.record.answer is answer
-        return number
+        return sum(trial.record.answer is answer for trial in self.trials)
 
     @property
     def kind_counts(self) -> Counter[Kind]:
@@ -222,11 +219,8 @@ def verdict_counts(records: Iterable[TrialRecord]) -> str:
 
 def together(trials: Iterable[Numbered], key: Callable[[Numbered], K | None]) -> dict[K, TrialSet]:
     """``trials`` with the same key together, those that have none left out; in the order of the first of each."""
-    sets: dict[K, TrialSet] = {}
-    for name, some in grouped(trials, key).items():
-        if name is not None:
-            sets[name] = TrialSet(trials=tuple(some))
-    return sets
+    groups = grouped(trials, key).items()
+    return {name: TrialSet(trials=tuple(some)) for name, some in groups if name is not None}
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

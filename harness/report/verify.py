@@ -23,7 +23,7 @@ from harness.core.point import assignment
 from harness.core.trial import control_of
 from harness.core.verdict import Case
 from harness.report.bundle import is_bundle, pages
-from harness.report.facts import object_at
+from harness.report.findings import object_at
 from harness.report.render.json import drawn_with
 from harness.store import fsck, journal, layout
 from harness.store.archive import unpacked
@@ -306,11 +306,8 @@ def _recomputed(run_dir: Path, folder: Path, slope: Slope) -> list[Difference]:
         return []  # said already: it is not the file that the evidence gives
     differences: list[Difference] = []
     if not undone:  # which facts an undo takes back is the store's to say
-        counts: Counter[str] = Counter()
-        times_s: list[float] = []
-        for record in records:
-            counts[record["verdict"]["kind"]] += 1
-            times_s.append(round(record["outcome"]["duration_s"], 2))
+        counts = Counter(record["verdict"]["kind"] for record in records)
+        times_s = [round(record["outcome"]["duration_s"], 2) for record in records]
         differences += _same("counts of verdicts", findings.get("counts"), dict(sorted(counts.items())))
         differences += _same("seconds of each trial", [row["seconds"] for row in findings.get("trials", [])], times_s)
     answer: dict[str, Any] = end.get("answer") or {}
@@ -328,9 +325,7 @@ def _rate(boundary: dict[str, Any], records: list[dict[str, Any]]) -> list[Diffe
     rate, good = boundary.get("excluded_rate"), boundary.get("last_good")
     if not rate or good is None:
         return []
-    passes = 0
-    for record in records:
-        passes += _has_passed_at(record, boundary["axis"], good)
+    passes = sum(_has_passed_at(record, boundary["axis"], good) for record in records)
     least = 1 - (1 - boundary["confidence"]) ** (1 / passes) if passes else 1.0
     if rate >= least - 1e-9:
         return []

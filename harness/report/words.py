@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import LEAST_FOR_GROWTH, Claim, Finding
 from harness.core.point import assignment, word_of
-from harness.core.rates import passes_that_show
+from harness.core.rates import SURE, interval, passes_that_show
 from harness.core.verdict import Kind
 from harness.report.text import count, how_many, listed, ranges, seconds
 from harness.report.tried import each_verdict, grouped, kind_counts, place_on, verdicts
@@ -24,6 +26,19 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
     from harness.report.tried import Cell, Group
+
+
+ANSWERED = "Nothing: the question is answered."
+"""What stands where there is no next step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """Something to do, what it would tell, and the command for it where there is one."""
+
+    text: str
+    command: tuple[str, ...] = ()
+
 
 RAN_OUT = "ran out of time while still making progress"
 
@@ -132,13 +147,8 @@ def answer_along(findings: Findings, boundary: Boundary) -> str:
 def unfinished(findings: Findings) -> str:
     """How far a threshold search has come that has no answer yet."""
     run = findings.run
-    failed: list[Cell] = []
-    passing: list[Cell] = []
-    for cell in findings.along:
-        if cell.bad:
-            failed.append(cell)
-        elif cell.good:
-            passing.append(cell)
+    failed = [cell for cell in findings.along if cell.bad]
+    passing = [cell for cell in findings.along if cell.good and not cell.bad]
     parts = [f"No answer yet ({run.ended}), {count(len(run.records), 'trial')} so far."]
     if failed:
         parts.append(f"Failing so far: {_counts(findings, failed)}.")
@@ -380,12 +390,9 @@ def why_only_observed(findings: Findings, boundary: Boundary) -> str:
 def _claim_of_less(findings: Findings) -> str:
     if findings.failing:
         return f"{_fails(findings)} No boundary is claimed."
-    slow_trials = total = 0
-    values: list[Value] = []
-    for group in findings.slow_groups:
-        slow_trials += len(group.trials)
-        total += len(findings.at_value(group.value))
-        values.append(group.value)
+    slow_trials = sum(map(len, findings.slow_groups))
+    values = [group.value for group in findings.slow_groups]
+    total = sum(map(len, map(findings.at_value, values)))
     return f"{findings.run.axis.name} {ranges(values)}: {of(slow_trials, total)} {RAN_OUT}." if values else ""
 
 
@@ -459,3 +466,50 @@ def _split(findings: Findings, records: Sequence[TrialRecord]) -> str:
 def not_searched(findings: Findings) -> tuple[Value, ...]:
     """Values of the axis without a single trial."""
     return tuple(c.value for c in findings.along if not len(c)) if findings.searched else findings.run.axis.values
+
+
+NEITHER = frozenset({Kind.SLOW, Kind.UNRESOLVED, Kind.INFRA})
+"""Verdicts that do not say whether a program fails."""
+MOST_PASSES = 10_000
+"""More passes than these are nobody's to try."""
+
+
+def how_often_in(findings: Findings) -> str:
+    """How often one program failed that was run more than once, or until it failed; empty of all else."""
+    is_program = findings.is_single and not findings.is_line and findings.answer.job is None
+    records, invocation = findings.run.records, findings.run.invocation
+    is_repeated = len(records) > 1 or (invocation is not None and invocation.has("--until-fail"))
+    return how_often(records) if is_program and is_repeated and records else ""
+
+
+def passes_and_failures(records: Sequence[TrialRecord]) -> tuple[int, int]:
+    """How many runs passed, and how many failed; the rest is undecided."""
+    return sum(record.verdict.kind is Kind.PASS for record in records), sum(map(_has_failed, records))
+
+
+def _has_failed(record: TrialRecord) -> bool:
+    return record.verdict.kind is not Kind.PASS and record.verdict.kind not in NEITHER
+
+
+def how_often(records: Sequence[TrialRecord]) -> str:
+    """How often it fails, by the runs that passed or failed, and how many passes would show it fixed."""
+    passes, failed = passes_and_failures(records)
+    runs = passes + failed
+    if not runs:
+        return "no run passed or failed: how often it fails is not known"
+    aside = f"; {len(records) - runs} undecided are left out" if runs < len(records) else ""
+    low, high = interval(failed, runs)
+    if not failed:
+        ruled_out = 1 - (1 - SURE) ** (1 / runs)
+        none = f"no failure in {count(runs, 'run')}"
+        return f"{none}: a rate of {ruled_out:.2g} or more would have shown one ({SURE:.0%}){aside}"
+    rate = f"fails in {failed} of {runs}: {failed / runs:.1%} ({SURE:.0%}: {low:.1%} to {high:.1%}){aside}. "
+    kinds = Counter(str(record.verdict) for record in records if _has_failed(record))
+    if len(kinds) > 1:
+        each = listed(
+            f"{passes_that_show(times / runs)} for {kind}, {times} of {runs}" for kind, times in kinds.items()
+        )
+        return f"{rate}So many passes in a row would show one of them fixed at its rate ({SURE:.0%}): {each}"
+    least = f", {passes_that_show(low)} if it is as rare as {low:.1%}" if passes_that_show(low) < MOST_PASSES else ""
+    passes = count(passes_that_show(failed / runs), "pass")
+    return f"{rate}{passes} in a row would show it fixed at that rate ({SURE:.0%}){least}"

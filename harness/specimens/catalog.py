@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from harness.core.outcome import Outcome
     from harness.core.point import Value
+    from harness.core.verdict import Verdict
 
 
 LATER = 3
@@ -153,20 +155,20 @@ SPECIMENS = _Specimens(
         "slow-step": "harness.specimens.healthy:work_for_long",
         "stdout-flood": "harness.specimens.healthy:print_without_end",
         "late-grandchild": "harness.specimens.healthy:leave_a_grandchild",
-        "lock-deadlock": "harness.specimens.locks:acquire_twice",
+        "lock-deadlock": "harness.specimens.waits:acquire_twice",
         "backward-deadlock": "harness.specimens.backward_deadlock:acquire_forever",
         "gil-wait": "harness.specimens.native:lock_mutex_twice_with_gil",
         "blocked-pipe": "harness.specimens.waits:write_into_full_pipe",
         "stopped": "harness.specimens.waits:stop_myself",
-        "sigterm-immune": "harness.specimens.locks:acquire_twice_deaf_to_sigterm",
-        "infinite-loop": "harness.specimens.loops:spin_forever",
-        "slow-loop": "harness.specimens.loops:crawl",
+        "sigterm-immune": "harness.specimens.waits:acquire_twice_deaf_to_sigterm",
+        "infinite-loop": "harness.specimens.waits:spin_forever",
+        "slow-loop": "harness.specimens.waits:crawl",
         "crash": "harness.specimens.endings:raise_value_error",
         "segfault": "harness.specimens.endings:read_address_zero",
         "oom": "harness.specimens.endings:allocate_until_refused",
         "nan-loss": "harness.specimens.endings:spoil_loss",
         "exit-early": "harness.specimens.endings:leave_with_status_zero",
-        "flaky-hang": "harness.specimens.locks:acquire_twice_sometimes",
+        "flaky-hang": "harness.specimens.waits:acquire_twice_sometimes",
         "native-lock": "harness.specimens.native:lock_mutex_twice",
         "native-loop": "harness.specimens.native:search_without_end",
         "gil-loop": "harness.specimens.native:match_for_ages",
@@ -178,7 +180,7 @@ SPECIMENS = _Specimens(
         "child-wait": "harness.specimens.waits:wait_for_idle_child",
         "poll-forever": "harness.specimens.waits:poll_for_a_file",
         "late-exit": "harness.specimens.waits:leave_a_waiting_thread",
-        "exit-abort": "harness.specimens.exit_abort:leave_a_collective_open",
+        "exit-abort": "harness.specimens.endings:leave_a_collective_open",
         "loader-dead": "harness.specimens.loaders:lose_a_worker",
         "loader-lost": "harness.specimens.loaders:get_from_the_dead",
         "loader-starved": "harness.specimens.loaders:read_the_unreachable",
@@ -217,40 +219,103 @@ SPECIMENS = _Specimens(
         "guard-killed": "harness.specimens.instrument:kill_guard",
         "pipe-in-folder": "harness.specimens.instrument:leave_pipe",
         "endless-result": "harness.specimens.instrument:leave_endless_result",
-        "gloo-skip": "harness.specimens.nccl_collectives:SKIP_ON_CPU",
-        "gloo-unused": "harness.specimens.nccl_collectives:UNUSED_ON_CPU",
-        "gpu-spin": "harness.specimens.gpu_kernels:launch_endless",
-        "gpu-host-bound": "harness.specimens.gpu_kernels:feed_one_by_one",
-        "gpu-compile": "harness.specimens.gpu_kernels:compile_for_long",
-        "gpu-oom": "harness.specimens.gpu_memory:fill_gpu",
-        "gpu-thrash": "harness.specimens.gpu_memory:allocate_odd_sizes",
-        "nccl-skip": "harness.specimens.nccl_collectives:sum_unless_odd",
-        "nccl-shape": "harness.specimens.nccl_collectives:sum_another_shape",
-        "nccl-spin": "harness.specimens.nccl_collectives:SPIN",
-        "nccl-unused": "harness.specimens.nccl_collectives:leave_out_parameters",
-        "nccl-lock": "harness.specimens.nccl_ranks:LOCK",
-        "nccl-stopped": "harness.specimens.nccl_ranks:STOPPED",
-        "nccl-killed": "harness.specimens.nccl_ranks:KILLED",
-        "nccl-straggler": "harness.specimens.nccl_ranks:compute_for_long",
-        "nccl-slow": "harness.specimens.nccl_ranks:work_in_every_step",
-        "rank-killed": "harness.specimens.one_rank:KILLED",
-        "rank-exits": "harness.specimens.one_rank:EXITS",
-        "rank-stopped": "harness.specimens.one_rank:stop_this_rank",
-        "rank-backward-lock": "harness.specimens.one_rank:acquire_in_one_rank",
-        "rank-loader-loop": "harness.specimens.one_rank:look_for_long_documents",
-        "rank-loader-stuck": "harness.specimens.one_rank:LOADER_STUCK",
-        "rank-nan": "harness.specimens.one_rank:spoil_one_loss",
-        "rank-unused": "harness.specimens.one_rank:leave_out_last_block",
-        "late-binding": "harness.specimens.checkpointing:bind_late",
-        "reentrant-unused": "harness.specimens.checkpointing:REENTRANT_UNUSED",
-        "rank-never-joins": "harness.specimens.one_rank:wait_before_joining",
-        "rank-port-in-use": "harness.specimens.one_rank:occupy_another_port",
-        "skipped-collective": "harness.specimens.collectives:average_unless_rank_1",
-        "extra-collective": "harness.specimens.collectives:reduce_on_rank_2",
-        "other-collective": "harness.specimens.collectives:reduce_or_broadcast",
-        "other-shape": "harness.specimens.collectives:reduce_ragged",
-        "collective-timeout": "harness.specimens.one_rank:wait_for_nothing",
-        "straggler": "harness.specimens.one_rank:STRAGGLER",
-        "rank-slow-steps": "harness.specimens.one_rank:compute_more",
+        "gloo-skip": "harness.specimens.nccl:SKIP_ON_CPU",
+        "gloo-unused": "harness.specimens.nccl:UNUSED_ON_CPU",
+        "gpu-spin": "harness.specimens.gpu:launch_endless",
+        "gpu-host-bound": "harness.specimens.gpu:feed_one_by_one",
+        "gpu-compile": "harness.specimens.gpu:compile_for_long",
+        "gpu-oom": "harness.specimens.gpu:fill_gpu",
+        "gpu-thrash": "harness.specimens.gpu:allocate_odd_sizes",
+        "nccl-skip": "harness.specimens.nccl:sum_unless_odd",
+        "nccl-shape": "harness.specimens.nccl:sum_another_shape",
+        "nccl-spin": "harness.specimens.nccl:SPIN",
+        "nccl-unused": "harness.specimens.nccl:leave_out_parameters",
+        "nccl-lock": "harness.specimens.nccl:LOCK",
+        "nccl-stopped": "harness.specimens.nccl:STOPPED",
+        "nccl-killed": "harness.specimens.nccl:KILLED",
+        "nccl-straggler": "harness.specimens.nccl:compute_for_long",
+        "nccl-slow": "harness.specimens.nccl:work_in_every_step",
+        "rank-killed": "harness.specimens.ranks:KILLED",
+        "rank-exits": "harness.specimens.ranks:EXITS",
+        "rank-stopped": "harness.specimens.ranks:STOPPED",
+        "rank-backward-lock": "harness.specimens.ranks:acquire_in_one_rank",
+        "rank-loader-loop": "harness.specimens.ranks:look_for_long_documents",
+        "rank-loader-stuck": "harness.specimens.ranks:LOADER_STUCK",
+        "rank-nan": "harness.specimens.ranks:SPOILED",
+        "rank-unused": "harness.specimens.ranks:leave_out_last_block",
+        "late-binding": "harness.specimens.ranks:bind_late",
+        "reentrant-unused": "harness.specimens.ranks:REENTRANT_UNUSED",
+        "rank-never-joins": "harness.specimens.ranks:wait_before_joining",
+        "rank-port-in-use": "harness.specimens.ranks:occupy_another_port",
+        "skipped-collective": "harness.specimens.ranks:average_unless_rank_1",
+        "extra-collective": "harness.specimens.ranks:reduce_on_rank_2",
+        "other-collective": "harness.specimens.ranks:reduce_or_broadcast",
+        "other-shape": "harness.specimens.ranks:reduce_ragged",
+        "collective-timeout": "harness.specimens.ranks:wait_for_nothing",
+        "straggler": "harness.specimens.ranks:STRAGGLER",
+        "rank-slow-steps": "harness.specimens.ranks:compute_more",
     },
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Which columns are right; None where the specimen declares nothing, or did not strike.
+
+    ``wrong`` says every difference in words, those that have no column included.
+    """
+
+    kind: bool
+    cause: bool | None = None
+    rank: bool | None = None
+    phase: bool | None = None
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> bool:
+        """Whether everything is as declared."""
+        return not self.wrong
+
+
+def score(specimen: Specimen, verdict: Verdict, outcome: Outcome) -> Score:
+    """``verdict`` and ``outcome`` held against what ``specimen`` declares."""
+    if verdict.kind not in specimen.kinds:
+        kinds = " or ".join(specimen.kinds)
+        why = f"expected {kinds}, got {verdict} by rule {verdict.rule}: {verdict.because}"
+        return Score(kind=False, wrong=(why, *_leftovers(specimen, outcome)))
+    if verdict.kind is not specimen.expect or verdict.kind is Kind.PASS:
+        return Score(kind=True, wrong=_leftovers(specimen, outcome))
+    columns = {
+        "cause": (specimen.cause, verdict.cause),
+        "rank": (specimen.verdict_rank, verdict.rank),
+        "phase": (specimen.verdict_phase, verdict.phase),
+    }
+    right: dict[str, bool | None] = {}
+    wrong: list[str] = []
+    for name, (declared, got) in columns.items():
+        right[name] = None if declared is None else declared == got
+        if right[name] is False:
+            wrong.append(f"expected {name} {declared}, got {got}: {verdict.because}")
+    wrong += _others(specimen, verdict)
+    return Score(kind=True, **right, wrong=(*wrong, *_leftovers(specimen, outcome)))
+
+
+def _others(specimen: Specimen, verdict: Verdict) -> list[str]:
+    """What must hold of a verdict of the right kind and has no column of its own."""
+    wrong: list[str] = []
+    named = f"{verdict.because} {verdict.signature or ''}"
+    if specimen.expect_frame is not None and specimen.expect_frame not in named:
+        wrong.append(f"neither reason nor signature names {specimen.expect_frame}: {verdict.because}")
+    is_bound = specimen.expect is not Kind.INFRA and not specimen.every_step
+    if is_bound and verdict.step is not None and verdict.step != specimen.step:
+        wrong.append(f"struck at step {specimen.step}, the verdict says step {verdict.step}")
+    if not verdict.cites:
+        wrong.append("the verdict cites no evidence")
+    return wrong
+
+
+def _leftovers(specimen: Specimen, outcome: Outcome) -> tuple[str, ...]:
+    left = [f"PID {s.pid} ({s.command}) is still there, state {s.state}" for s in outcome.cleanup.survivors]
+    if specimen.leaves_processes and not outcome.cleanup.ended:
+        left.insert(0, "it leaves a process behind, but the cleanup ended none")
+    return tuple(left)

@@ -9,15 +9,13 @@ import signal
 import sys
 
 from harness.specimens.catalog import LATER, Scene, crash, hang
+from harness.specimens.waits import TOTAL_S
 
 MUTEX_BYTES = 64
 """At least sizeof(pthread_mutex_t) on every Linux ABI; all zeros is PTHREAD_MUTEX_INITIALIZER."""
 
 STALL_S = 2.0
 """Whether a device answers, only patience tells, whatever the pace was: it is watched for four times this."""
-
-TOTAL_S = 120.0
-"""A busy machine may take long over its stacks, and without them a loop is not told from work."""
 
 STACK_BYTES = 1 << 16
 CLONE_VM, CLONE_VFORK, CLONE_PARENT = 0x100, 0x4000, 0x8000

@@ -1,4 +1,4 @@
-"""Waits that nothing ends: for an import, one's own pool, a file, a peer, a child, a flag, a pipe, a signal."""
+"""Waits and loops that nothing ends: for a lock taken twice, an import, one's own pool, a peer, a child, a number."""
 
 from __future__ import annotations
 
@@ -14,6 +14,92 @@ from concurrent.futures import ThreadPoolExecutor
 
 from harness.core.verdict import Kind
 from harness.specimens.catalog import LATER, Scene, hang, specimen
+from harness.specimens.family import compute_until, detach_grandchild
+
+
+@hang(
+    cause="deadlock",
+    expect_frame="acquire_twice",
+    imitates="a callback that takes the lock its caller already holds",
+)
+def acquire_twice(scene: Scene) -> None:
+    """Take a plain lock, then take it again."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+@hang(
+    cause="deadlock",
+    leaves_processes=True,
+    expect_frame="acquire_twice_deaf_to_sigterm",
+    imitates="a trainer whose SIGTERM handler only prints stacks, with data-loader workers in another session",
+)
+def acquire_twice_deaf_to_sigterm(scene: Scene) -> None:
+    """Block in a way that only SIGKILL ends, with company that only SIGKILL ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    detach_grandchild(scene.trial_dir)
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+RATE = 0.3
+
+
+@hang(
+    cause="deadlock",
+    flaky=True,
+    or_else=(Kind.PASS,),
+    expect_frame="acquire_twice_sometimes",
+    imitates="a race",
+)
+def acquire_twice_sometimes(scene: Scene) -> None:
+    """With probability ``RATE``, take a lock twice."""
+    lock = threading.Lock()
+    lock.acquire()
+    if scene.random() < RATE:
+        lock.acquire()
+
+
+TOTAL_S = 120.0
+"""A busy machine may take long over its stacks, and without them a loop is not told from work."""
+
+
+@hang(
+    cause="infinite-loop",
+    phase="backward",
+    inside_backward=True,
+    step=LATER,
+    total_s=TOTAL_S,
+    expect_frame="spin_forever",
+    imitates="a search for something that is not there, without a bound",
+)
+def spin_forever(scene: Scene) -> None:
+    """Wait in a loop for a number that does not come."""
+    turn = 0
+    while turn >= 0:
+        turn = (turn + 1) % 1000
+
+
+STEP_S = 6.0
+ENDED_S = 7.0
+"""Enough for start-up and one slow step of many: a busy machine needs seconds to look at it before it is ended."""
+
+
+@specimen(
+    expect=Kind.SLOW,
+    look_alike=True,
+    every_step=True,
+    settings=(("train.steps", 20),),
+    stall_s=20.0,
+    total_s=ENDED_S,
+    imitates="a Python loop over tokens where one tensor operation would do",
+)
+def crawl(scene: Scene) -> None:
+    """Compute for ``STEP_S`` seconds what the step does not need."""
+    compute_until(time.monotonic() + STEP_S)
+
 
 STALL_S = 2.0
 """A poll may end at any moment: it is watched for four times this, and never called a hang."""

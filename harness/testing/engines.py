@@ -21,12 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.clock import WallClock
-from harness.cluster.head import Head, no_more
+from harness.cluster.head import AGENT, Head, no_more
 from harness.cluster.joint import Crew
-from harness.cluster.placed import AGENT
 from harness.cluster.wire import HEADS, TOKEN
 from harness.conduct import Conducted, Parts, conduct
 from harness.core.outcome import Exit
@@ -37,6 +36,7 @@ from harness.launch import procs
 from harness.launch.local import LocalExecutor
 from harness.settings import MARK, processes_with
 from harness.targets.script import ScriptTarget
+from harness.testing.executors import await_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -191,14 +191,6 @@ def staged(engine: Engine, tmp_path: Path, *, nodes: int = 1) -> Generator[Stage
     finally:
         stage.close()
     await_(lambda: not stage.of_trials() and not stage.agents(), "something was left behind", limit_s=GONE_S)
-
-
-def await_(holds: Callable[[], Any], what: str, *, limit_s: float = PATIENCE_S) -> None:
-    """Wait until something holds."""
-    until_s = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.1)  # noqa: TID251 - a deadline
 
 
 def _is_agent(pid: int) -> bool:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.clock import WallClock
 from harness.core.command import Command
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from harness.core.outcome import Cleanup, Exit
     from harness.core.ports import Executor, Handle, ProcessRef
     from harness.launch.procs import Process
+
+T = TypeVar("T")
 
 PATIENCE_S = 60.0
 """When a check gives up waiting for something that must come; no check takes this long unless it fails."""
@@ -144,16 +146,19 @@ def running(executor: Executor, trial_dir: Path, code: str, **changes: object) -
             stop(handle, grace_s=0.0)
 
 
+def await_(holds: Callable[[], T | None], what: str, *, limit_s: float = 120.0, between_s: float = 0.1) -> T:
+    """What ``holds`` gives once it gives something; it is asked every ``between_s``, for ``limit_s`` at most."""
+    clock = WallClock()
+    until_s = clock.now() + limit_s
+    while not (answer := holds()):
+        assert clock.now() < until_s, what
+        clock.sleep(between_s)
+    return answer
+
+
 def wait_exit(handle: Handle) -> Exit:
     """How the trial ended by itself, waiting for it."""
-    clock = WallClock()
-    until_s = clock.now() + PATIENCE_S
-    while clock.now() < until_s:
-        exit_ = handle.poll()
-        if exit_ is not None:
-            return exit_
-        clock.sleep(0.002)
-    raise AssertionError("the trial did not end")
+    return await_(handle.poll, "the trial did not end", limit_s=PATIENCE_S, between_s=0.002)
 
 
 def stop(handle: Handle, *, grace_s: float) -> Cleanup:
@@ -173,11 +178,7 @@ def alive(processes: list[Process]) -> list[Process]:
 
 def wait_gone(processes: list[Process]) -> None:
     """Wait until all of them are dead."""
-    clock = WallClock()
-    until_s = clock.now() + PATIENCE_S
-    while remaining := alive(processes):
-        assert clock.now() < until_s, f"still there: {remaining}"
-        clock.sleep(0.002)
+    await_(lambda: not alive(processes), f"some are still there: {processes}", limit_s=PATIENCE_S, between_s=0.002)
 
 
 def _signals(cleanup: Cleanup) -> list[str]:

@@ -10,8 +10,7 @@ from harness.classify.engine import classify
 from harness.classify.signs import gpus_of
 from harness.core.devices import GpuActivity, GpuSample
 from harness.core.verdict import Case, Kind
-from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import score
+from harness.specimens.catalog import SPECIMENS, score
 from harness.store.cases import Judged
 from known_ids import known_ids
 from recordings import DATA, names, recorded

@@ -13,8 +13,7 @@ import pytest
 from harness.classify.engine import RANK_RULES, RULES, classify
 from harness.core.outcome import StopReason
 from harness.core.verdict import Kind
-from harness.specimens.catalog import SPECIMENS, Needs
-from harness.specimens.expect import score
+from harness.specimens.catalog import SPECIMENS, Needs, score
 from harness.store.cases import Judged, read_cases
 from known_ids import known_ids
 from record_specimens import write_recording

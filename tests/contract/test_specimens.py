@@ -22,8 +22,7 @@ from harness.core.verdict import FAILURES, Case, Confidence, Kind, Verdict
 from harness.launch.table import EXECUTORS
 from harness.observe.stacks.table import load_sources
 from harness.selftest import HOST, JudgedSpecimen, host
-from harness.specimens.catalog import SPECIMENS, Needs, Specimen
-from harness.specimens.expect import Score, score
+from harness.specimens.catalog import SPECIMENS, Needs, Score, Specimen, score
 from harness.specimens.family import PID_FILE
 from harness.store import layout
 from harness.targets.nsa import NsaTarget

@@ -14,7 +14,8 @@ import pytest
 
 from harness.cluster import ENGINES
 from harness.testing import cluster
-from harness.testing.engines import CHECKS, CLUSTER_CHECKS, await_
+from harness.testing.engines import CHECKS, CLUSTER_CHECKS
+from harness.testing.executors import await_
 
 ROOT = Path(__file__).parents[2]
 COOKBOOK = ROOT / "docs" / "cookbook.md"

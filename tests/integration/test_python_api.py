@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import nsa_harness as nh
-from harness.testing.engines import await_
+from harness.testing.executors import await_
 from nsa_harness import ask, beside, block
 
 API = """\

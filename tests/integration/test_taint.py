@@ -24,7 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli.main import main
-from harness.report.forms import FORMS
+from harness.report.render import FORMS
 
 SAID = {
     "a variable's value": "correct-horse-battery",

@@ -23,8 +23,7 @@ from harness.cli.main import main
 from harness.core.errors import HarnessError
 from harness.core.verdict import Case
 from harness.observe.devices.parse_recorder import parse_recorder
-from harness.report.build import build
-from harness.report.write import form
+from harness.report.write import build, form
 from harness.spec.matrix import parse_matrix
 from harness.spec.questions import parse
 from harness.store import fsck, journal, layout

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.engine import classify
 from harness.settings import identities
-from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import score
+from harness.specimens.catalog import SPECIMENS, score
 from harness.store.cases import SUFFIX, read_cases, text_of, without_places
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Figures of a report: ``figure(findings, hide) -> Figure | None``; matplotlib is imported when one is drawn."""
+"""Figures of a report, each called as ``(findings, hide) -> Figure | None``; matplotlib comes with the first drawn."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from harness.registry import Registry
 FIGURES = Registry(
     "report figure",
     {
-        "heat": "harness.report.figures.heat:figure",
-        "strip": "harness.report.figures.strip:figure",
-        "timeline": "harness.report.figures.timeline:figure",
-        "stacks": "harness.report.figures.stacks:figure",
-        "memory": "harness.report.figures.memory:figure",
-        "scaling": "harness.report.figures.scaling:figure",
-        "curve": "harness.report.figures.strip:curve",
+        "heat": "harness.report.figures.boxes:heat_map",
+        "strip": "harness.report.figures.boxes:strip",
+        "timeline": "harness.report.figures.trial:timeline",
+        "stacks": "harness.report.figures.trial:stacks",
+        "memory": "harness.report.figures.curves:memory",
+        "scaling": "harness.report.figures.curves:scaling",
+        "curve": "harness.report.figures.boxes:curve",
     },
 )
 """In the order in which they are drawn."""

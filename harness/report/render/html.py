@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from harness import __version__
 from harness.report.clean import clean
 from harness.report.hide import HIDDEN
-from harness.report.next_step import ANSWERED
 from harness.report.text import command, shell_lines
 from harness.report.watched import whereabouts
+from harness.report.words import ANSWERED
 from harness.store.files import read_text
 from harness.store.redact import hidden_arguments
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from harness.report.build import Report
+    from harness.report.write import Report
 
 _OURS = re.compile(r"\s*(</?details( open)?>|<summary>[^<]*</summary>|<summary><b>[^<]*</b></summary>|\n)+\s*")
 """The only HTML that our Markdown holds; anything else in it came from outside and is shown as text."""

@@ -13,18 +13,17 @@ from harness.core.campaign import CellStatus
 from harness.core.verdict import Answer, Kind
 from harness.report.clean import clean
 from harness.report.findings import FAILED, to_tell_of
-from harness.report.how_often import how_often_in
 from harness.report.summary import place_of
 from harness.report.tried import TrialSet, each_verdict
-from harness.report.words import MOVING, at, not_run, of, several_programs
+from harness.report.words import MOVING, at, how_often_in, not_run, of, several_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.core.campaign import CellResult, LostShard
-    from harness.report.build import Report
     from harness.report.findings import Findings
     from harness.report.tried import Numbered
+    from harness.report.write import Report
 
 
 MOST = 5

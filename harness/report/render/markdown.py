@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.report import own_command
 from harness.report.next_steps import reproduce
+from harness.report.sections.onward import own_commands
 from harness.report.summary import job_line, missing_evidence, with_command
 from harness.report.text import code, command, details, fence, listed, md
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from harness.report.build import Report
+    from harness.report.write import Report
 
 
 def render(report: Report, *, hide: Callable[[str], str] = str, figures: str = "") -> str:
@@ -52,7 +52,7 @@ def short(report: Report, *, hide: Callable[[str], str] = str) -> str:
     lines.append(f"- Run: {md(summary.tally)}; {code(report.run.id)}; {md(summary.when)}")
     lines += [f"- Note: {md(note)}" for note in missing_evidence(report.findings)]
     lines += ["", fence("\n".join(command(reproduce(report.findings))), "bash")]
-    own = own_command.markdown(report.findings)
+    own = own_commands(report.findings)
     lines += ["", own] if own else []
     return hide("\n".join(lines)) + "\n"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.boundary import Finding
-from harness.report import own_command
 from harness.report.clean import clean
 from harness.report.next_steps import reproduce
-from harness.report.sections import strip
+from harness.report.sections.onward import own_commands_on_terminal
+from harness.report.sections.threshold import legend, strip_text
 from harness.report.summary import COMPARISON
 from harness.report.text import command, named_path, wrap
 from harness.report.watched import job_lines
@@ -18,9 +18,9 @@ from harness.report.words import grows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.report.build import Report
     from harness.report.findings import Findings
     from harness.report.summary import Summary
+    from harness.report.write import Report
 
 WIDTH = 80
 
@@ -42,8 +42,8 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
         lines += wrap(clean(sentence), width=width, indent="  ")
     is_search = findings.is_line and summary.kind != COMPARISON
     if is_search and findings.trials:
-        lines += ["", *(f"  {line}" for line in strip.text(findings, width=width - 2).splitlines())]
-        lines += wrap(strip.legend(findings).replace("`", ""), width=width, indent="  ")
+        lines += ["", *(f"  {line}" for line in strip_text(findings, width=width - 2).splitlines())]
+        lines += wrap(legend(findings).replace("`", ""), width=width, indent="  ")
     lines += ["", *wrap(clean(summary.tally), width=width, indent="  ")]
     if is_search:
         lines += wrap(_growth(findings), width=width, indent="  ")
@@ -55,7 +55,7 @@ def text(report: Report, report_path: Path, *, width: int = WIDTH) -> str:
     lines += job_lines(summary.job, width=width)
     lines += ["", *named_path("report", report_path, width=width), "reproduce:"]
     lines += command(reproduce(findings), width=width, indent="  ")
-    return "\n".join([*lines, *own_command.terminal(findings, width=width)])
+    return "\n".join([*lines, *own_commands_on_terminal(findings, width=width)])
 
 
 def _sentences(findings: Findings, summary: Summary) -> list[str]:

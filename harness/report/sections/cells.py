@@ -1,19 +1,24 @@
-"""Cells: what each was expected to end in and what it ended in; those that need attention first, the rest folded."""
+"""Of a run over cells: what each was expected to end in and what it ended in; what a failure needs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from harness.core.campaign import CellStatus
+from harness.core.point import assignment
 from harness.core.ports import Block
 from harness.report.text import code, count, details, how_many, listed, md, seconds, table
+from harness.report.words import what_passes_miss
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.campaign import CellResult
+    from harness.core.cause import Cause
     from harness.report.findings import Findings
+
 
 OPEN = 40
 """Up to this many cells stand open; of more only those that did not pass as expected, the others folded."""
@@ -22,7 +27,7 @@ SIGN = {CellStatus.EXPECTED: "as expected", CellStatus.UNEXPECTED: "**not as exp
         CellStatus.INCONCLUSIVE: "inconclusive", CellStatus.NOT_RUN: "not run"}  # fmt: skip
 
 
-def section(findings: Findings) -> Block | None:
+def cells_section(findings: Findings) -> Block | None:
     """The table of cells; None when no cell was tried or asked for, and of one program, which is none of several."""
     results = findings.results
     if findings.is_single:
@@ -93,3 +98,30 @@ def _without_answer(findings: Findings) -> Block | None:
         verdicts = listed(trial.verdict for trial in trials)
         rows.append((code(findings.name_of(cell)), md(verdicts), len(trials)))
     return Block(title="Cells", markdown=table(("cell", "seen", "trials"), rows, right=(2,)))
+
+
+def causes_section(findings: Findings) -> Block | None:
+    """Every cause with its certificate; None when no such search was made."""
+    search = findings.answer.minimised or findings.answer.explored
+    if search is None:
+        return None
+    parts = [md(search.because), *starmap(_of_cause, enumerate(search.causes, start=1))]
+    return Block(title="What the failure needs", markdown="\n\n".join(filter(None, parts)))
+
+
+def _of_cause(number: int, cause: Cause) -> str:
+    rows: list[tuple[str, ...]] = []
+    for need in cause.needs:
+        back = f"{need.back}{what_passes_miss(need.back, failing=cause.seen)}" if need.back else "-"
+        certified = md(need.kept_by) or f"no: {need.required or 'more'} asked for"
+        if need.certified:
+            certified = f"yes, {need.required} passes"
+        rows.append((code(need), code(assignment(need.axis, need.last_good)), md(back), certified))
+    body = table(("needs", "with this instead", "then it", "certified"), rows)
+    free = cause.freedom
+    text = f"Cause {number}, {cause.claim.value}: {{{md(cause)}}} {md(cause.seen)}.\n\n{body}"
+    if free is None:
+        return text
+    free_text = f"With everything else set anew it failed in {free.failed} of {count(free.tried, 'cell')}."
+    free_text += f" Took several values while it always failed: {md(listed(free.free))}." if free.free else ""
+    return f"{text}\n\n{free_text}"

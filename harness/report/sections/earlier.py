@@ -10,7 +10,7 @@ from harness.core.boundary import Finding
 from harness.core.campaign import FOREIGN
 from harness.core.codec import to_json
 from harness.core.ports import Block
-from harness.report.facts import object_at
+from harness.report.findings import object_at
 from harness.report.over_cells import brief_of, headline
 from harness.report.text import code, md, table
 from harness.report.tried import verdicts
@@ -31,7 +31,7 @@ DECIDED = frozenset({Finding.THRESHOLD.value, Finding.ALL_FAIL.value, Finding.NO
 """Findings that can contradict each other; one that did not come to an answer contradicts nothing."""
 
 
-def section(findings: Findings) -> Block | None:
+def earlier_section(findings: Findings) -> Block | None:
     """A row per earlier report that shares a signature or the question; None when there is none."""
     mine = claims_of(findings)
     reports = related(findings)
@@ -76,11 +76,8 @@ def claims_of(findings: Findings) -> dict[str, Any]:
     run = findings.run
     boundary = run.boundary
     every = run.records
-    signatures: set[str] = set()
-    taken_from: set[str] = set()
-    for record in every:
-        signatures |= {record.verdict.signature} if record.verdict.signature else set()
-        taken_from |= {record.run} if record.run else set()
+    signatures = {record.verdict.signature for record in every if record.verdict.signature}
+    taken_from = {record.run for record in every if record.run}
     answer = headline(findings)
     counts = verdicts(every)
     aside = HOW - {"question"} if run.spec.matrix.target == FOREIGN else HOW

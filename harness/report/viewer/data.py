@@ -2,33 +2,154 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import StoreError
+from harness.core.evidence import FIRST_MARKS
 from harness.core.outcome import Ending
 from harness.core.verdict import Kind
 from harness.reading.frames import telling_frame
-from harness.report.facts import steps_of
-from harness.report.next_step import ANSWERED
+from harness.report.findings import steps_of
 from harness.report.render.json import first_screen
-from harness.report.sections.trials import ended, why
+from harness.report.sections.evidence import ended, why
 from harness.report.seen import LOG_LINES
 from harness.report.stacks import deciding_sample, place, rank_by_pid, rank_name, shortened, thread_to_show
 from harness.report.summary import judged
-from harness.report.tried import TrialSet, place_on, together, verdict_counts
-from harness.report.viewer.tracks import tracks
+from harness.report.tried import TrialSet, grouped, place_on, together, verdict_counts
 from harness.report.watched import whereabouts
+from harness.report.words import ANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.core.campaign import CellResult
-    from harness.core.evidence import Evidence, ThreadStack
+    from harness.core.evidence import Evidence, Heartbeat, RankFacts, ThreadStack
     from harness.core.record import Run, TrialRecord
     from harness.core.verdict import Verdict
-    from harness.report.build import Report
     from harness.report.findings import Findings
-    from harness.report.viewer.tracks import Stretch, Track
+    from harness.report.write import Report
+
+
+class StretchKind(StrEnum):
+    """What is known of a stretch of time."""
+
+    PHASE = "phase"
+    BETWEEN = "between"
+    STARTING = "starting"
+    NOT_KEPT = "not kept"
+    NO_MARK = "no mark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A rank from ``start_s`` to ``end_s`` seconds after the trial's start.
+
+    ``phase`` is the one that it had begun and not ended, or empty; ``marks`` counts those that were not kept.
+    """
+
+    start_s: float
+    end_s: float
+    kind: StretchKind
+    phase: str = ""
+    step: int | None = None
+    marks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePart:
+    """A part of a phase that said when it was done, such as ``blocks.3``; it began where the part before it was."""
+
+    start_s: float
+    end_s: float
+    name: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One rank: ``ended_s`` is when its process ended by itself, ``how`` with what."""
+
+    rank: int
+    stretches: tuple[Stretch, ...]
+    parts: tuple[PhasePart, ...]
+    ended_s: float | None = None
+    how: str = ""
+
+
+def tracks(evidence: Evidence, *, end_s: float) -> tuple[Track, ...]:
+    """A track for each rank that left a mark or is known by its process, in the order of ranks."""
+    marks = by_rank(evidence)
+    facts_by_rank = {facts.rank: facts for facts in evidence.ranks}
+    every = evidence.heartbeats_total  # of a single process
+    return tuple(
+        _track_of(rank, marks.get(rank, []), facts=facts_by_rank.get(rank), every=every, end_s=end_s)
+        for rank in sorted({*marks, *facts_by_rank})
+    )
+
+
+def by_rank(evidence: Evidence) -> dict[int, list[Heartbeat]]:
+    """The marks of each rank, oldest first; ranks that left none are not there."""
+    marks = list(chain.from_iterable(facts.heartbeats for facts in evidence.ranks))
+    return grouped(sorted(marks or evidence.heartbeats, key=lambda mark: (mark.t_s, mark.seq)), lambda mark: mark.rank)
+
+
+def _track_of(rank: int, marks: list[Heartbeat], *, facts: RankFacts | None, every: int, end_s: float) -> Track:
+    total = facts.heartbeats_total if facts else every
+    ended_s = facts.ended_s if facts else None
+    until_s = end_s if ended_s is None else min(ended_s, end_s)
+    return Track(
+        rank=rank,
+        stretches=stretches_of(marks, not_kept=max(total - len(marks), 0), until_s=until_s),
+        parts=_parts(marks, has_gap=total > len(marks)),
+        ended_s=ended_s,
+        how=facts.exit.words if facts and facts.exit and ended_s is not None else "",
+    )
+
+
+def stretches_of(marks: Sequence[Heartbeat], *, not_kept: int, until_s: float) -> tuple[Stretch, ...]:
+    """What a rank's marks say it was doing, without gaps, ``not_kept`` of them behind the first ones."""
+    if not marks:
+        return (Stretch(start_s=0.0, end_s=until_s, kind=StretchKind.STARTING),)
+    stretches = [Stretch(start_s=0.0, end_s=marks[0].t_s, kind=StretchKind.STARTING)]
+    for number, (mark, after) in enumerate(pairwise(marks), start=1):
+        if not_kept and number == FIRST_MARKS:
+            stretches.append(Stretch(start_s=mark.t_s, end_s=after.t_s, kind=StretchKind.NOT_KEPT, marks=not_kept))
+        else:
+            _append(stretches, _after(mark, end_s=after.t_s))
+    last = marks[-1]
+    phase, end_s = "" if last.edge == "end" else last.phase, max(until_s, last.t_s)
+    stretches.append(Stretch(start_s=last.t_s, end_s=end_s, kind=StretchKind.NO_MARK, phase=phase, step=last.step))
+    return tuple(stretch for stretch in stretches if stretch.end_s > stretch.start_s)
+
+
+def _append(stretches: list[Stretch], stretch: Stretch) -> None:
+    """Put ``stretch`` behind the last one, or make that one longer where it is the same phase of the same step."""
+    last = stretches[-1]
+    if (last.kind, last.phase, last.step) == (stretch.kind, stretch.phase, stretch.step):
+        stretches[-1] = replace(last, end_s=stretch.end_s)
+    else:
+        stretches.append(stretch)
+
+
+def _after(mark: Heartbeat, *, end_s: float) -> Stretch:
+    """From a mark to the next one: inside a phase, or between two."""
+    if mark.edge == "end":
+        return Stretch(start_s=mark.t_s, end_s=end_s, kind=StretchKind.BETWEEN)
+    return Stretch(start_s=mark.t_s, end_s=end_s, kind=StretchKind.PHASE, phase=mark.phase, step=mark.step)
+
+
+def _parts(marks: Sequence[Heartbeat], *, has_gap: bool) -> tuple[PhasePart, ...]:
+    """What said that it was done inside a phase, each from the mark before it."""
+    parts: list[PhasePart] = []
+    for number, (before, mark) in enumerate(pairwise(marks), start=1):
+        is_gap = has_gap and number == FIRST_MARKS
+        if mark.edge == "progress" and mark.detail and not is_gap:
+            parts.append(PhasePart(start_s=before.t_s, end_s=mark.t_s, name=mark.detail, phase=mark.phase))
+    return tuple(parts)
+
 
 DETAILED = 300
 """Trials with tracks and stacks on the page, those that did not pass first; a page of more would be slow to open."""

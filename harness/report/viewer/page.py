@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness import __version__
 from harness.core.verdict import Answer
-from harness.report.build import build
 from harness.report.compare import CHANGES, UNCHANGED, pairs
-from harness.report.facts import object_at
+from harness.report.findings import object_at
 from harness.report.render.html import own
 from harness.report.render.json import dump, hidden
 from harness.report.tried import verdict_counts
 from harness.report.viewer.data import of_run
+from harness.report.write import build
 from harness.store import layout
 from harness.store.files import read_text
 from harness.store.shelf import RunSummary, list_runs
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from harness.report.build import Report
     from harness.report.compare import Pair
     from harness.report.tried import TrialSet
+    from harness.report.write import Report
 
 _MARKS = ('<meta name="generator" content="nsa-harness ', "script-src 'sha256-")
 """What stands in the head of every page of ours that has our script."""

@@ -17,16 +17,15 @@ from harness.reading.frames import deciding_thread
 from harness.report.render.json import hidden
 from harness.report.text import short_path
 from harness.report.tried import grouped
-from harness.report.viewer.data import axes
-from harness.report.viewer.tracks import StretchKind, tracks
+from harness.report.viewer.data import StretchKind, axes, tracks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from harness.core.evidence import Evidence, ThreadStack
     from harness.core.record import TrialRecord
-    from harness.report.build import Report
-    from harness.report.viewer.tracks import Stretch, Track
+    from harness.report.viewer.data import Stretch, Track
+    from harness.report.write import Report
 
 US = 1e6
 HARNESS = 9999

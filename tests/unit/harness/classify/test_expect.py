@@ -8,8 +8,7 @@ import pytest
 
 from harness.core.outcome import Cleanup, Ending, Outcome, Survivor
 from harness.core.verdict import Confidence, Kind, Verdict
-from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import score
+from harness.specimens.catalog import SPECIMENS, score
 
 DEADLOCK = SPECIMENS.load("lock-deadlock")
 FLAKY = SPECIMENS.load("flaky-hang")

@@ -13,8 +13,7 @@ from harness.cli.selftest import _json_line, card, progress, summary
 from harness.core.outcome import Cleanup, Ending, Outcome
 from harness.core.verdict import Confidence, Kind, Verdict
 from harness.selftest import JudgedSpecimen
-from harness.specimens.catalog import SPECIMENS
-from harness.specimens.expect import score
+from harness.specimens.catalog import SPECIMENS, score
 
 OUTCOME = Outcome(ending=Ending.STOPPED_BY_US, cleanup=Cleanup(ended=1))
 RIGHT = Verdict(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cluster import ray
+from harness.cluster import engines
 from harness.core.errors import LaunchError
 
 
 def test_without_the_package_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(ray, "find_spec", lambda name: None)
+    monkeypatch.setattr(engines, "find_spec", lambda name: None)
 
     with pytest.raises(LaunchError, match=r"no ray here: pip install 'nsa-harness\[cluster\]'"):
-        ray.RayEngine()
+        engines.RayEngine()
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ def test_without_the_package_one_line_says_what_to_install(monkeypatch):
     ],
 )
 def test_gres_says_what_each_node_must_have(monkeypatch, gres, each):
-    monkeypatch.setattr(ray, "find_spec", lambda name: "here")
+    monkeypatch.setattr(engines, "find_spec", lambda name: "here")
 
-    assert ray.RayEngine(resources=gres).resources == each
+    assert engines.RayEngine(resources=gres).resources == each
 
 
 @pytest.mark.parametrize("gres", ["gpu", "gpu:many", ":"])
 def test_gres_that_is_no_list_is_refused_with_an_example(monkeypatch, gres):
-    monkeypatch.setattr(ray, "find_spec", lambda name: "here")
+    monkeypatch.setattr(engines, "find_spec", lambda name: "here")
 
     with pytest.raises(LaunchError, match="gpu:1,cpu:4"):
-        ray.RayEngine(resources=gres)
+        engines.RayEngine(resources=gres)

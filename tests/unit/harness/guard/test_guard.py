@@ -24,7 +24,7 @@ from harness.guard.jobs import Guarded
 from harness.guard.policy import CONFIRM_S, LONGEST_S, QUIET_S, Look, Vigil, What, may_end
 from harness.guard.receivers import Message, Metrics, ReceiverError, address
 from harness.observe.proc import Proc
-from harness.testing.engines import await_
+from harness.testing.executors import await_
 
 TICK = 10.0
 HUNG = Message(id="7-1-1-hang", what=What.HANG, title="HANG (deadlock): process 7", body="python train.py")

@@ -35,8 +35,8 @@ from harness.core.spec import Limits
 from harness.core.trial import Budget, Condition, Fault, Limit, Prediction, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report.apart import here
-from harness.report.build import build
 from harness.report.render import html
+from harness.report.write import build
 from harness.search.tables import Facts, axis_fits, cell_results, failure_tables
 from harness.spec.matrix import parse_matrix
 from harness.store import layout

@@ -9,12 +9,13 @@ import pytest
 
 from harness.core.boundary import Boundary, Finding
 from harness.core.verdict import LIMIT_TOO_SHORT, Answer, Kind
-from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import next_steps
 from harness.report.render import markdown
-from harness.report.sections import strip
+from harness.report.sections.threshold import legend, strip_text
+from harness.report.sections.threshold import mark as mark_of
 from harness.report.words import answer_along, certificate, verdict_along
+from harness.report.write import build
 from harness.store import layout
 
 
@@ -78,8 +79,8 @@ def test_values_that_failed_in_another_way_are_not_called_inconclusive(asked):
     findings = Findings(run=made[0])
 
     assert "Between them: 4, 5 failed in another way (CRASH (RuntimeError)); 6 inconclusive." in said(made)[1]
-    assert "3 . 4 o 5 o 6 ? | 7 X" in strip.text(findings)
-    assert "`o` failed in another way than the one sought" in strip.legend(findings)
+    assert "3 . 4 o 5 o 6 ? | 7 X" in strip_text(findings)
+    assert "`o` failed in another way than the one sought" in legend(findings)
 
 
 def test_an_answer_that_is_open_says_once_what_was_not_told(asked):
@@ -109,7 +110,7 @@ def test_every_time_is_said_only_of_every_trial(asked, trials, mark):
     made = asked({5: trials}, finding=Finding.INCONCLUSIVE)
     at_five = Findings(run=made[0]).at_value(5)
 
-    assert strip.mark(at_five) == mark
+    assert mark_of(at_five) == mark
 
 
 def test_the_failure_told_of_is_that_of_the_value_that_is_named_not_of_a_false_alarm_below_it(asked):

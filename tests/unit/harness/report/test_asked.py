@@ -9,9 +9,9 @@ import pytest
 from harness.core.errors import SpecError
 from harness.core.evidence import GRAPH_NODES
 from harness.report.asked import answers, instead_of_slow, why_slow
-from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.render import markdown
+from harness.report.write import build
 from harness.spec.matrix import parse_matrix
 
 TEXT = """

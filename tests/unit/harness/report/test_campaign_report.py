@@ -16,19 +16,17 @@ from harness.cli.ci import annotations_of
 from harness.core.campaign import ShardProgram
 from harness.core.cause import Minimised, MinimiseFinding
 from harness.core.verdict import Kind
-from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare
-from harness.report.figures.heat import plane
+from harness.report.figures.boxes import plane
 from harness.report.findings import Findings
-from harness.report.forms import FORMS
 from harness.report.next_steps import next_steps
-from harness.report.render import html, markdown
-from harness.report.render.schema import published
+from harness.report.render import FORMS, html, markdown
+from harness.report.render.json import published
 from harness.report.sections import OVER_CELLS, SECTIONS
 from harness.report.summary import place_of
 from harness.report.tried import pairs_of
-from harness.report.write import form, summary_text
+from harness.report.write import build, form, summary_text
 
 DEEP, LATE = {"n_layers": 12}, {"ckpt": "reentrant"}
 BOTH, LONG = {**DEEP, **LATE}, {**DEEP, **LATE, "seq_len": 512}
@@ -140,12 +138,12 @@ def test_a_cell_that_ended_otherwise_than_expected_stands_first(mixed):
 
 
 def test_a_matrix_that_expects_nothing_is_not_told_what_was_expected(make_campaign):
-    from harness.report.sections.cells import section
+    from harness.report.sections.cells import cells_section
 
     run, run_dir = make_campaign(CELLS)
     silent = dataclasses.replace(run.spec.matrix, expect=())
     changed = dataclasses.replace(run, spec=dataclasses.replace(run.spec, matrix=silent))
-    found = section(Findings(run=changed, run_dir=run_dir))
+    found = cells_section(Findings(run=changed, run_dir=run_dir))
     assert "expected" not in found.markdown
 
 

@@ -15,10 +15,10 @@ from harness.core.outcome import Ending, Exit
 from harness.core.point import Axis, AxisType, Point
 from harness.core.space import Bundle, Factor, Space
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
-from harness.report.build import build
 from harness.report.bundle import bundle
 from harness.report.hide import Hider
 from harness.report.render import markdown, terminal
+from harness.report.write import build
 from harness.store import layout
 
 COMMITS = ("5ab2e3d74d58", "fcc87ec2a732", "cf795942bab3", "d10883cf4fe7", "aa6ee7e9629f")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.report.build import build
 from harness.report.compare import compare
 from harness.report.render import markdown, terminal
-from harness.report.write import summary_text
+from harness.report.write import build, summary_text
 
 AXES = """
 version: 1

@@ -17,16 +17,14 @@ from harness.core.outcome import Ending
 from harness.core.ports import Block
 from harness.core.verdict import Answer, Kind
 from harness.report.apart import here
-from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.findings import Findings
-from harness.report.forms import FORMS
 from harness.report.hide import Hider
-from harness.report.render import html, markdown
+from harness.report.render import FORMS, html, markdown
 from harness.report.render import json as json_form
-from harness.report.render.schema import published
+from harness.report.render.json import published
 from harness.report.sections.earlier import claims_of
-from harness.report.write import form, write
+from harness.report.write import build, form, write
 from harness.settings import identities
 from harness.solo import foreign_question, foreign_trial
 from harness.store import layout

@@ -9,7 +9,7 @@ import pytest
 from harness.core.evidence import ProcessState
 from harness.core.space import Bundle
 from harness.report.findings import Findings
-from harness.report.sections import machine
+from harness.report.sections.setting import machine_section
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def table(parts, make_run):
             spec = dataclasses.replace(spec, matrix=matrix)
         trials = [(dataclasses.replace(record, trial=trial), evidence)]
         run, run_dir = make_run(parts["Canned"](spec, trials, options=()))
-        return machine.section(Findings(run=run, run_dir=run_dir)).markdown.splitlines()
+        return machine_section(Findings(run=run, run_dir=run_dir)).markdown.splitlines()
 
     return of
 

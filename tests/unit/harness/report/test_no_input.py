@@ -11,7 +11,7 @@ from harness.core.verdict import Answer, Kind
 from harness.report import one
 from harness.report.findings import Findings
 from harness.report.next_steps import next_steps
-from harness.report.sections.reproduce import minimal
+from harness.report.sections.onward import minimal
 
 
 @pytest.mark.parametrize(

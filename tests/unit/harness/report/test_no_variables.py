@@ -11,8 +11,8 @@ from harness.core.invocation import Invocation
 from harness.core.outcome import Ending, Exit
 from harness.core.verdict import Answer, Kind
 from harness.report import one
-from harness.report.build import build
 from harness.report.render import markdown
+from harness.report.write import build
 
 ENDED = "no variables: --locals reads them where a program is stuck, and this one ended by itself"
 UNREAD = "no variables: none were read of the frames in which it is stuck"

@@ -12,7 +12,7 @@ from harness.report.compare import Pair
 def trials_of(command: str):
     """As much of trials as is looked at."""
     trial = SimpleNamespace(config={"command": command})
-    return SimpleNamespace(first=SimpleNamespace(record=SimpleNamespace(trial=trial)))
+    return SimpleNamespace(records=[SimpleNamespace(trial=trial)])
 
 
 @pytest.mark.parametrize(

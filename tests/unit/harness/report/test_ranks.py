@@ -9,11 +9,11 @@ from harness.core.devices import Collective, CollectiveState, GpuProcess, GpuSam
 from harness.core.evidence import Frame, Heartbeat, LogTail, RankFacts, WorkerResult
 from harness.core.verdict import Kind
 from harness.report import one
-from harness.report.build import build
-from harness.report.facts import steps_of
-from harness.report.figures import stacks, timeline
+from harness.report.figures.trial import draw_stacks, draw_timeline
+from harness.report.findings import steps_of
 from harness.report.seen import devices, raised, ranks
 from harness.report.summary import place_in
+from harness.report.write import build
 
 
 def mark(rank, t_s, phase, edge="begin"):
@@ -133,14 +133,14 @@ def test_a_single_process_has_no_table_of_ranks(parts):
 
 def test_the_timeline_puts_the_rank_that_fell_silent_first_on_top(parts):
     record, evidence = two_ranks(parts)
-    drawn = timeline.draw(record, evidence, hide=str)
+    drawn = draw_timeline(record, evidence, hide=str)
     assert drawn.alt.index("rank 1 last heard of at 2.0 s") < drawn.alt.index("rank 0 last heard of at 3.0 s")
     assert drawn.svg.index("rank 1") < drawn.svg.index("rank 0", drawn.svg.index("</desc>"))
 
 
 def test_the_icicles_have_a_column_for_every_rank(parts):
     record, evidence = two_ranks(parts)
-    drawn = stacks.draw(evidence, record.verdict, hide=str)
+    drawn = draw_stacks(evidence, record.verdict, hide=str)
     assert drawn.title == "Where the ranks were"
     assert "1 rank in next_batch (nsa/train/data.py:7)" in drawn.alt
     assert "They share the outermost 1 call." in drawn.alt

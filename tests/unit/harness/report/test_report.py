@@ -24,24 +24,22 @@ from harness.core.record import Run
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.reading.frames import deciding_thread, telling_frame
-from harness.report.build import build
 from harness.report.claims import lint
-from harness.report.figures.scaling import draw
+from harness.report.figures.curves import draw_fit
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.next_steps import next_steps
 from harness.report.over_cells import headline
 from harness.report.render import json as json_render
 from harness.report.render import markdown, terminal
-from harness.report.sections import SECTIONS, strip
-from harness.report.sections.controls import differences
-from harness.report.sections.scaling import sentence
+from harness.report.sections import SECTIONS
+from harness.report.sections.threshold import differences, fit_in_words, legend, strip_text
 from harness.report.seen import cleanup, healthy, limits
 from harness.report.stacks import busy_threads, elsewhere
 from harness.report.summary import rank_of
 from harness.report.text import code, command, details, fence, md, ranges, seconds, short_path, table, wrap
 from harness.report.words import certificate, claim_of, grows, span, what_passes_miss
-from harness.report.write import form, summary_text, write
+from harness.report.write import build, form, summary_text, write
 from harness.search.scaling import fit_scaling
 from harness.store import layout
 from harness.store.history import read_evidence
@@ -184,17 +182,17 @@ def test_a_control_shows_everything_in_which_it_differs(make_run, parts):
 def test_the_strip_marks_every_state_with_its_own_character(make_run, parts):
     trials = [parts["passed"](1), parts["slow"](2), parts["hung"](3), parts["passed"](4), parts["hung"](4)]
     run, _ = make_run(parts["Canned"](parts["spec"](), trials, None, "interrupted"))
-    assert strip.text(Findings(run=run)).startswith("n_layers  1 . 2 s 3 X 4 x 5   6 ")
-    assert strip.legend(Findings(run=run)) == (
+    assert strip_text(Findings(run=run)).startswith("n_layers  1 . 2 s 3 X 4 x 5   6 ")
+    assert legend(Findings(run=run)) == (
         "`.` passed every time · `X` failed every time · `x` failed in some trials · "
         "`s` ran out of time, still making progress · blank: not tried"
     )
 
 
 def test_the_strip_has_a_bar_only_where_a_threshold_was_found(make_run):
-    assert "4 . | 5 X 6 " in strip.text(Findings(run=make_run("threshold")[0]))
+    assert "4 . | 5 X 6 " in strip_text(Findings(run=make_run("threshold")[0]))
     for name in ("no_failure", "all_fail", "no_threshold_slow", "inconclusive", "aborted"):
-        assert "|" not in strip.text(Findings(run=make_run(name)[0]))
+        assert "|" not in strip_text(Findings(run=make_run(name)[0]))
 
 
 def test_the_name_of_a_cell_parts_after_a_comma_where_it_is_wider_than_the_terminal():
@@ -210,7 +208,7 @@ def test_a_long_axis_wraps_within_the_width(make_run, parts):
 
     wide = Axis(name="seq_len", path="train.seq_len", type=AxisType.ORDERED, values=tuple(range(128, 4096, 64)))
     run, _ = make_run(parts["Canned"](parts["spec"](axis=wide), [parts["passed"](1)], None, "interrupted"))
-    lines = strip.text(Findings(run=run)).splitlines()
+    lines = strip_text(Findings(run=run)).splitlines()
     assert len(lines) > 3
     assert max(map(len, lines)) <= 76
 
@@ -386,7 +384,7 @@ def test_far_beyond_what_was_measured_the_time_it_needs_is_a_lower_bound_and_mor
     text = SECTIONS.load("scaling")(Findings(run=far, run_dir=run_dir)).markdown
     assert "| 12 | - | - | at least about 14 s (predicted) |" in text
     assert "| 8 | - | - | 9.0 s (predicted) |" in text
-    drawn = draw(far.boundary.fit, axis="n_layers", hide=str)
+    drawn = draw_fit(far.boundary.fit, axis="n_layers", hide=str)
     assert "Predicted at 12: at least about 14 s." in drawn.alt
 
 
@@ -523,15 +521,15 @@ def test_two_values_are_no_word_about_growth(make_run):
     run, _ = make_run("threshold")
     findings, fit = Findings(run=run), fit_scaling("seconds per step", [(1, 0.50), (2, 0.53)])
     assert grows(findings, fit) == ""
-    assert sentence(findings, fit) == "Two values: no interval can be given."
-    assert "The line through them shows no growth." in draw(fit, axis="n_layers", hide=str).alt
+    assert fit_in_words(findings, fit) == "Two values: no interval can be given."
+    assert "The line through them shows no growth." in draw_fit(fit, axis="n_layers", hide=str).alt
 
 
 def test_where_no_growth_is_shown_no_line_is_given_in_numbers(make_run):
     run, _ = make_run("threshold")
     flat = fit_scaling("seconds per step", [(1, 0.51), (2, 0.49), (4, 0.50), (8, 0.53), (12, 0.48)])
     assert flat.law == ""
-    text = sentence(Findings(run=run), flat)
+    text = fit_in_words(Findings(run=run), flat)
     assert text.startswith("No growth is shown: a step may take up to 0.00")
     assert " x " not in text
 

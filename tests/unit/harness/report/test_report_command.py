@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from harness.cli.front import list_runs
 from harness.cli.main import main
-from harness.report.render.schema import published
+from harness.report.render.json import published
 from harness.store.files import write_failed
 from harness.store.run_store import RunStore
 

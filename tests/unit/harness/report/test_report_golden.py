@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.build import build
 from harness.report.claims import lint
 from harness.report.compare import compare as compare_runs
 from harness.report.hide import Hider
 from harness.report.render import markdown, terminal
+from harness.report.write import build
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 SPACE = """

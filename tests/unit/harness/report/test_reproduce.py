@@ -19,7 +19,7 @@ from harness.core.campaign import CampaignAnswer, ForeignJob
 from harness.core.errors import SpecError
 from harness.launch import procs
 from harness.report.findings import Findings
-from harness.report.sections.reproduce import onward
+from harness.report.sections.onward import onward
 from harness.reproduce import Expected, reproduce, script
 from harness.solo import foreign_question, foreign_trial
 
@@ -71,7 +71,7 @@ def test_it_is_tried_before_it_is_told_of_and_a_script_that_does_not_fail_says_s
 
 
 def test_the_report_shows_the_script_with_how_often_it_failed(make_run, monkeypatch):
-    from harness.report.build import build
+    from harness.report.write import build
 
     run, run_dir = make_run("threshold")
     hang = "import faulthandler, time\ndef acquire_forever():\n"

@@ -17,16 +17,15 @@ from harness.core.errors import NothingToShowError
 from harness.core.evidence import FIRST_MARKS, LAST_MARKS, Evidence, Heartbeat, RankFacts
 from harness.core.outcome import Exit
 from harness.core.trial import NEVER_S
-from harness.report.build import build
 from harness.report.compare import compare
-from harness.report.figures import memory
+from harness.report.figures.curves import memory
 from harness.report.findings import Findings
 from harness.report.hide import Hider
 from harness.report.viewer import data
-from harness.report.viewer.data import of_run
+from harness.report.viewer.data import StretchKind, of_run, tracks
 from harness.report.viewer.page import index, render
 from harness.report.viewer.traces import perfetto, speedscope
-from harness.report.viewer.tracks import StretchKind, tracks
+from harness.report.write import build
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -124,7 +123,7 @@ def test_the_page_opens_at_the_thread_that_the_report_points_at(make_run, monkey
 def test_an_axis_of_whole_numbers_has_no_halves_on_it(make_run):
     run, run_dir = make_run("no_failure")
     run = dataclasses.replace(run, records=tuple(r for r in run.records if r.trial.point.get("n_layers") in (1, 2, 3)))
-    picture = memory.figure(Findings(run=run, run_dir=run_dir), str)
+    picture = memory(Findings(run=run, run_dir=run_dir), str)
     assert {"1", "2", "3"} <= set(re.findall(r">([\d.]+)</text>", picture.svg))
     assert not re.findall(r">[123]\.[05]</text>", picture.svg)
 

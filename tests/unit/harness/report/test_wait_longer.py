@@ -12,9 +12,9 @@ from harness.core.outcome import StopReason
 from harness.core.trial import NEVER_S, Budget, Limit
 from harness.core.verdict import Answer, Confidence, Kind
 from harness.report import one
-from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.next_steps import more_time, next_steps
+from harness.report.write import build
 from harness.store.history import read_evidence
 from recordings import specimen
 

@@ -16,18 +16,16 @@ from harness.core.evidence import Evidence, Frame, Measurement, RankFacts, Sourc
 from harness.core.outcome import Ending, Exit
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
 from harness.report import one
-from harness.report.build import build
 from harness.report.findings import Findings
 from harness.report.render import html, markdown
 from harness.report.render import json as json_form
-from harness.report.sections.tree import section
-from harness.report.sections.trials import ended
+from harness.report.sections.evidence import ended
+from harness.report.sections.reasons import tree_section
 from harness.report.seen import processes
-from harness.report.stops import sentence, stops_of
 from harness.report.text import wrap
 from harness.report.viewer.data import of_run
-from harness.report.watched import step
-from harness.report.write import form
+from harness.report.watched import stops_in_words, stops_of, watched_step
+from harness.report.write import build, form
 from harness.solo import foreign_question, foreign_trial
 
 JOB = ForeignJob(
@@ -77,24 +75,24 @@ def samples(pid, *stopped_s, native=True):
     ],
 )
 def test_each_process_that_was_stopped_is_named_with_its_milliseconds(stacks, wanted):
-    assert sentence(stops_of([looked(stacks)])) == wanted
+    assert stops_in_words(stops_of([looked(stacks)])) == wanted
 
 
 def test_the_looks_of_one_watch_are_added_up_and_ranks_are_named():
     rank = RankFacts(id="rank-1", rank=1, pid=8, steps_done=0, heartbeats=(), silence_s=9.0)
     look = looked(samples(8, 0.2), ranks=(rank,))
-    assert "rank 1 (process 8) was stopped 2 times, 400 ms in all, 200 ms at the longest" in sentence(
+    assert "rank 1 (process 8) was stopped 2 times, 400 ms in all, 200 ms at the longest" in stops_in_words(
         stops_of([look, look])
     )
 
 
 def test_a_terminal_names_those_that_were_stopped_longest_and_counts_the_others():
     stops = stops_of([looked(tuple(chain.from_iterable(samples(pid, pid / 10) for pid in range(1, 8))))])
-    text = sentence(stops, most=2)
+    text = stops_in_words(stops, most=2)
     assert text.startswith("to see native frames process 7 was stopped once, for 700 ms; process 6 ")
     assert "5 more processes at most 1 time and 500 ms each, as the report says" in text
     assert "process 5" not in text
-    assert "process 1 " in sentence(stops)
+    assert "process 1 " in stops_in_words(stops)
 
 
 @pytest.fixture
@@ -147,7 +145,7 @@ def test_of_a_run_it_stands_in_the_evidence_and_not_on_the_first_screen(make_run
 def test_that_a_watch_sees_no_marks_is_no_lack_of_progress(look, kind, answer):
     """Of a job that printed 20 lines a second it said that there was none."""
     run, run_dir, _ = look((kind, "x"), heartbeats=(), heartbeats_total=0)
-    tree = section(Findings(run=run, run_dir=run_dir)).markdown
+    tree = tree_section(Findings(run=run, run_dir=run_dir)).markdown
     assert f"Did it make progress while it was watched?\n   ├─ {answer}   (progress: watched for 7.4 s" in tree
 
 
@@ -233,7 +231,7 @@ def test_a_stopped_job_is_let_go_on_by_the_same_command_in_every_form(look):
     record = run.records[-1]
     shown = one.watched(record, {record.trial.key: stopped}, job=JOB, where=Path("x"), argv=())
     assert f"It goes on with: kill -CONT {pid}" in shown
-    assert step(record.verdict, stopped, JOB).command == ("kill", "-CONT", str(pid))
+    assert watched_step(record.verdict, stopped, JOB).command == ("kill", "-CONT", str(pid))
 
 
 def test_the_report_of_a_watch_says_what_runs_where_and_since_when(look):
@@ -272,7 +270,9 @@ def test_what_hides_a_host_and_a_home_hides_them_in_what_is_said_of_the_job(look
 
 def test_a_job_that_only_the_end_of_its_container_ends_has_no_command_for_it():
     verdict = Verdict(kind=Kind.HANG, rule="r", because="b", cites=("x",), confidence=Confidence.HIGH)
-    words = step(verdict, None, ForeignJob(end_it="a stop of its container: no signal from inside ends a process 1"))
+    words = watched_step(
+        verdict, None, ForeignJob(end_it="a stop of its container: no signal from inside ends a process 1")
+    )
     assert words.command == ()
     assert words.text.startswith("When you have seen enough, end the job with: a stop of its container")
 
@@ -295,7 +295,7 @@ def test_who_may_look_is_said_where_the_kernel_let_nobody(data, wanted):
         because="",
         cites=(),
     )
-    assert wanted in step(verdict, looked((), failures=(failure,)), None).text
+    assert wanted in watched_step(verdict, looked((), failures=(failure,)), None).text
 
 
 def test_the_status_of_a_watch_names_its_next_step_and_its_job(look):

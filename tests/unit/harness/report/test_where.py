@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from harness.report.build import build
+from harness.report.asked import where
 from harness.report.findings import Findings
-from harness.report.where import where
+from harness.report.write import build
 
 AXES = """
 version: 1

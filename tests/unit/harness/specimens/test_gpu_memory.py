@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.specimens import gpu_memory
-from harness.specimens.gpu_memory import MIB, ROOM_BYTES, THRASH_S, allocate_odd_sizes, odd_sizes
+from harness.specimens import gpu
+from harness.specimens.gpu import MIB, ROOM_BYTES, THRASH_S, allocate_odd_sizes, odd_sizes
 
 SCENE = SimpleNamespace(device="cuda")
 TRAINER_BYTES = 66 * MIB
@@ -86,7 +86,7 @@ def allocator(monkeypatch):
         "empty_cache": allocator.empty_cache,
     }.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(gpu_memory.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
     return allocator
 
 
