@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 from harness.core.evidence import LoopSample
 from harness.reading.frames import bare, is_own, is_stdlib, thread_of
 from harness.reading.plain import (
+    SLEEP,
     attributes_of_names,
     called_name,
     functions_of,
@@ -45,6 +46,7 @@ from harness.reading.plain import (
     plain_attributes,
     plain_names,
     sets_hooks,
+    sleeps_by_the_clock,
     tree_of,
 )
 from harness.reading.ranges import holds_for_ever
@@ -71,9 +73,6 @@ SMALL = 64
 
 ASKS = frozenset({"is_set", "done", "locked", "is_alive", "running", "cancelled"})
 """Methods that end at once and change nothing; what they answer, only other threads may change."""
-
-SLEEP = "sleep"
-"""The function that a loop may call to wait between two turns; what it asks meanwhile, another process may change."""
 
 EVENTS = frozenset({"threading.Event"})
 """What only a thread of the same process sets; an event of multiprocessing answers to the same questions."""
@@ -674,6 +673,7 @@ def _endless(loop: Loop, values: Mapping[str, str]) -> str:
         or loop.reads.may_raise
         or not _computes_numbers(loop, values)
         or (loop.reads.sleeps and not all(_is_plain(name, loop, values) for name in loop.reads.attributes))
+        or (loop.reads.sleeps and not sleeps_by_the_clock(loop.source))
     ):
         return ""
     if loop.forever:

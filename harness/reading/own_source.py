@@ -140,8 +140,11 @@ _OTHER_SPECIAL = words("__init__ __new__ __post_init__ __init_subclass__ __call_
 _ITERATE = words("all any dict enumerate filter frozenset iter list map max min next reversed set sorted sum tuple zip")
 """Builtins that go through what they are called with."""
 
-_HOOKS = frozenset({"excepthook", "finalize", "callbacks", "setLogRecordFactory", "MemoryHandler", "redirect_stdout"})
-"""Names by which a file has such functions called from elsewhere."""
+_HOOKS = words(
+    "excepthook finalize callbacks setLogRecordFactory redirect_stdout dup2",
+    "MemoryHandler QueueHandler SocketHandler DatagramHandler HTTPHandler",
+)
+"""Names by which a file has such functions called from elsewhere, or sends what it prints or logs to somebody."""
 
 
 class SourceFile:
@@ -228,7 +231,16 @@ class SourceFile:
         hidden: list[ast.AST] = []
         for name in _BEHIND:
             hidden += self.functions.get(name, ())
-        return not self.mentions & _HOOKS and Scope(self, self.tree).follows(hidden)
+        if self.mentions & _HOOKS or not all(map(self._is_for_people, ast.walk(self.tree))):
+            return False
+        return Scope(self, self.tree).follows(hidden)
+
+    def _is_for_people(self, node: ast.AST) -> bool:
+        """Whether what it makes of records, if that is what it does, nobody in the program can wait for."""
+        if not isinstance(node, ast.Call) or last_name(node.func) != "StreamHandler":
+            return True
+        streams = [*node.args, *(word.value for word in node.keywords)]
+        return all(map(Scope(self, self.tree).is_a_file, streams))
 
     @cached_property
     def is_plain(self) -> bool:
@@ -505,7 +517,7 @@ class Scope:
             return self._is_imported(names) or (names[-1] in METHODS and self._is_common(call.func))
         if len(names) == 1:
             is_builtin = names[0] in _FUNCTIONS and self._is_common(call.func)
-            return is_builtin and (names[0] != "open" or self._is_a_file(call))
+            return is_builtin and (names[0] != "open" or self.is_a_file(call))
         return self._is_harmless_method(call, names)
 
     def _hands_over_no_act(self, call: ast.Call) -> bool:
@@ -517,7 +529,7 @@ class Scope:
         calls += [value for value in given if last_name(value) in self.file.functions]
         files = [word.value for word in call.keywords if word.arg in _FILE_WORDS]
         files += call.args[_WRITES_TO.get(self._calls(call), slice(0))]
-        return all(map(self._may_be_called, calls)) and all(map(self._is_a_file, files))
+        return all(map(self._may_be_called, calls)) and all(map(self.is_a_file, files))
 
     def _may_be_called(self, function: ast.expr) -> bool:
         """Whether a function lets nobody on; what a lambda does is read where it stands."""
@@ -528,7 +540,7 @@ class Scope:
         name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
         if of is None:
             return False
-        if name in _OF_FILES and self._is_a_file(of):
+        if name in _OF_FILES and self.is_a_file(of):
             return True
         if name in _OF_LOCALS and self._is_made_here(names):
             return True
@@ -545,18 +557,18 @@ class Scope:
 
     def opens_a_file(self, call: ast.Call) -> bool:
         """Whether it opens a file by a name, which nobody but people waits for."""
-        return self._calls(call) == "open" and self._is_a_file(call)
+        return self._calls(call) == "open" and self.is_a_file(call)
 
-    def _is_a_file(self, node: ast.expr, deep: int = 0) -> bool:
+    def is_a_file(self, node: ast.expr, deep: int = 0) -> bool:
         """Whether to write to it, and to close it, lets nobody on: a standard stream, or a file opened by a name."""
         if (isinstance(node, ast.Constant) and node.value is None) or self.whole_name(node) in _STREAMS:
             return True
         if not isinstance(node, ast.Call):
-            return self._each_source(node, deep, Scope._is_a_file)
+            return self._each_source(node, deep, Scope.is_a_file)
         method = node.func.value if isinstance(node.func, ast.Attribute) else None
         match self._calls(node), [*node.args, *(word.value for word in node.keywords)]:
             case "writer" | "DictWriter", [file, *_]:
-                return self._is_a_file(file, deep + 1)
+                return self.is_a_file(file, deep + 1)
             case "open", [*_] if method is not None:
                 return self._is_a_path(method, deep) and not self.file.shares_files
             case "open" | "Path", [path, *_]:

@@ -69,6 +69,10 @@ def called_name(call: ast.Call) -> str:
     return function.attr if isinstance(function, ast.Attribute) else ""
 
 
+SLEEP = "sleep"
+"""The function that a loop may call to wait between two turns; what it asks meanwhile, another process may change."""
+_CLOCKS = frozenset({"time", "asyncio"})
+
 HOOKS = frozenset({"addaudithook", "settrace", "setprofile", "monitoring", "callbacks", "finalize"})
 """Names of ``sys``, ``gc`` and ``weakref`` by which a function is run within others, a sleep among them."""
 
@@ -83,6 +87,41 @@ def sets_hooks(source: str) -> bool:
             case _:
                 pass
     return False
+
+
+@lru_cache(maxsize=16)
+def sleeps_by_the_clock(source: str) -> bool:
+    """Whether all that a file calls ``sleep`` is the one of ``time`` or ``asyncio``: another may do more."""
+    modules: set[str] = set()
+    functions: set[str] = set()
+    called: list[ast.expr] = []
+    for node in nodes_of(source):
+        match node:
+            case ast.Import(names=names):
+                modules.update(one.asname or one.name for one in names if one.name in _CLOCKS)
+            case ast.ImportFrom(module=module, names=names) if module in _CLOCKS:
+                functions.update(one.name for one in names if one.asname is None)
+            case ast.Call(func=function) if called_name(node) == SLEEP:
+                called.append(function)
+            case (
+                ast.Name(id="sleep", ctx=ast.Store())
+                | ast.Attribute(attr="sleep", ctx=ast.Store())
+                | ast.FunctionDef(name="sleep")
+                | ast.AsyncFunctionDef(name="sleep")
+                | ast.arg(arg="sleep")
+            ):
+                return False
+            case _:
+                pass
+    for function in called:
+        match function:
+            case ast.Attribute(value=ast.Name(id=module)) if module in modules:
+                pass
+            case ast.Name() if SLEEP in functions:
+                pass
+            case _:
+                return False
+    return True
 
 
 @lru_cache(maxsize=16)

@@ -1484,14 +1484,14 @@ def looping(source: str, *turns: Mapping[str, Any], line: int = 2, times: float 
 )
 def test_who_only_sleeps_by_its_source_never_goes_on_unless_somebody_may_end_that(more, hangs):
     how = {**{name: 0 for name in BUSY if name != "state"}, "state": "S", **SLEEPS, **more}
-    assert is_hang(looping("while True:\n    time.sleep(1)", {}, times=BRIEF, **how)) == hangs
-    assert not is_hang(looping("while True:\n    time.sleep(1)\n    look()", {}, times=LONG, **how))
+    assert is_hang(looping("while True:\n    time.sleep(1)\nimport time", {}, times=BRIEF, **how)) == hangs
+    assert not is_hang(looping("while True:\n    time.sleep(1)\n    look()\nimport time", {}, times=LONG, **how))
 
 
 def test_a_server_whose_main_thread_only_sleeps_is_no_hang():
     """A thread of its library, which has not run Python, waits for a request that it would hand on."""
     how = {"cpu_share": 0.0, "state": "S", **SLEEPS, "side": thread_waiting(wchan="sk_wait_data")}
-    seen = looping("while True:\n    time.sleep(1)", {}, times=LONG, **how)
+    seen = looping("while True:\n    time.sleep(1)\nimport time", {}, times=LONG, **how)
     taken = tuple(replace(sample, threads=sample.threads[:1]) for sample in seen.evidence.stacks)
     assert not is_hang(replace(seen, evidence=replace(seen.evidence, stacks=taken)))
 

@@ -539,11 +539,30 @@ def test_a_source_that_python_fails_to_parse_once_is_read_the_next_time(monkeypa
 )
 def test_a_loop_sleeps_for_ever_only_if_its_source_has_no_way_out_and_does_nothing_else(source, for_ever):
     line = 1 + source[: source.index("sleep(")].count("\n")
+    source += "\nimport time\nfrom time import sleep\n"
     bare = [replace(sample(source, t_s=t_s, line=line), native=True, loops=()) for t_s in (1.0, 2.0, 3.0)]
     seen = [replace(one, loops=endless_by_source(one, {FILE: source})) for one in bare]
     assert (sleeps_for_ever(seen, tid=PID) is not None) is for_ever
     assert sleeps_for_ever(seen[:2], tid=PID) is None
     assert sleeps_for_ever([*seen[:2], bare[2]], tid=PID) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "sleeps"),
+    [
+        ("import time", True),
+        ("import time as t\nt.sleep(2)", False),
+        ("time = library", False),
+        ("from trio import sleep\nsleep(1)", False),
+        ("import time\ndef sleep(n): turn()", False),
+        ("import time\ntime.sleep = turn", False),
+    ],
+)
+def test_what_is_called_sleep_may_be_the_turn_of_an_event_loop(by, sleeps):
+    source = f"while True:\n    time.sleep(1)\n{by}\n"
+    bare = [replace(sample(source, t_s=t_s, line=2), native=True, loops=()) for t_s in (1.0, 2.0, 3.0)]
+    seen = [replace(one, loops=endless_by_source(one, {FILE: source})) for one in bare]
+    assert (sleeps_for_ever(seen, tid=PID) is not None) is sleeps
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,22 @@ def test_a_function_that_calls_what_it_is_handed_is_as_harmless_as_that(call):
     assert looks_on(*threads(body)) is False
 
 
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("logging.StreamHandler()", True),
+        ("logging.StreamHandler(sys.stdout)", True),
+        ("logging.StreamHandler(stream=open('log', 'w'))", True),
+        ("logging.StreamHandler(a.makefile('w'))", False),
+        ("logging.handlers.QueueHandler(q)", False),
+        ("os.dup2(w, 1)", False),
+    ],
+)
+def test_what_is_logged_or_printed_goes_where_the_program_sends_it(made, expected):
+    body = f"handler = {made}\ndef beside():\n    while True:\n        time.sleep(1)\n        log.info('alive')\n"
+    assert looks_on(*threads(body)) is expected
+
+
 @pytest.mark.parametrize(("own", "expected"), [("", True), ("class suppress: pass\n", False)])
 def test_a_context_manager_is_what_was_imported_and_not_what_has_its_name(own, expected):
     imports = "" if own else "from contextlib import suppress\n"
