@@ -512,7 +512,7 @@ class Scope:
         """Whether a call is known to let nobody on."""
         names = names_of(call.func)
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(last_name(call.func))):
-            return names[-1] not in self.file.replaced and self.follows(functions)
+            return last_name(call.func) not in self.file.replaced and self.follows(functions)
         if names and names[0] in self.file.imported:
             return self._is_imported(names) or (names[-1] in METHODS and self._is_common(call.func))
         if len(names) == 1:

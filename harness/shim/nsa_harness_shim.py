@@ -828,6 +828,7 @@ def watch_groups(speaker: Speaker, module: "Any") -> None:
 
     @functools.wraps(original)
     def init_process_group(*args: object, **kwargs: object) -> object:
+        let_nobody_import_unasked()
         if not is_helper():
             speaker.joined(rank_in(args, kwargs))
             speaker.say("build", "begin", "init_process_group", step=False)
@@ -839,6 +840,25 @@ def watch_groups(speaker: Speaker, module: "Any") -> None:
         return result
 
     module.init_process_group = init_process_group
+
+
+def let_nobody_import_unasked() -> None:
+    """Torch's flight recorder, asked for a record, looks for ``torch._inductor`` from a thread of its own.
+
+    That imports it there, for seconds, beside imports of the program's own, which then fail half done ("partially
+    initialized module"). What no Python code asks for is not there unless it was imported before.
+    """
+    torch = sys.modules["torch"]
+    original = vars(torch).get("__getattr__")
+    if original is None or original.__module__ == __name__:
+        return
+
+    def __getattr__(name: str) -> object:
+        if name == "_inductor" and sys._getframe().f_back is None:
+            raise AttributeError(name)
+        return original(name)
+
+    torch.__getattr__ = __getattr__  # type: ignore[method-assign]
 
 
 HOOKS = {

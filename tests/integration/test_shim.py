@@ -645,6 +645,28 @@ def test_the_real_torch_has_what_the_shim_hangs_itself_on(place):
     assert spoken(place) == ["data begin 0", "data end 0", *steps, "data begin 2", "data end 2", "exit begin None"]
 
 
+ASKED_FOR_A_RECORD = """
+import sys, threading, _thread, torch, torch.distributed
+torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+taken = torch._C._profiler.gather_traceback(python=True, script=True, cpp=False)
+done = threading.Event()
+class Last(list):
+    def __del__(self): done.set()
+_thread.start_new_thread(torch._C._profiler.symbolize_tracebacks, (Last([taken]),))
+done.wait(60)
+print("torch._inductor" in sys.modules)
+torch._inductor
+print("torch._inductor" in sys.modules)
+"""
+
+
+def test_a_record_of_collectives_imports_nothing_beside_the_program(place):
+    """Its thread, which torch starts, looks for torch._inductor: a rank failed within an import of its own."""
+    (place / "lib").rename(place / "unused")
+    done = run(place, ASKED_FOR_A_RECORD)
+    assert (done.returncode, done.stdout.split()) == (0, ["False", "True"]), done.stderr
+
+
 # torch.distributed.nn, imported by DDP, keeps in its functions' defaults the group that exists then. Imported before
 # there is one, it cannot keep the group from ending: a gloo thread that outlives the interpreter aborts the process.
 RANKS = """

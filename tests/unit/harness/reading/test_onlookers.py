@@ -259,6 +259,13 @@ def test_what_a_name_stands_for_may_be_more_than_the_function_of_that_name(defin
     assert looks_on(*threads("def tidy(): pass\n" + handed)) is False
 
 
+def test_a_method_of_an_object_that_has_no_name_is_followed_as_well():
+    dice = "class Dice:\n    def throw(self): return 4\n"
+    body = dice + "def beside():\n    while True:\n        time.sleep(1)\n        {}\n"
+    assert looks_on(*threads(body.format("Dice().throw()"))) is not None
+    assert looks_on(*threads(body.format("[Dice()][0].throw()"))) is not None
+
+
 @pytest.mark.parametrize("call", ["functools.reduce(step, [1, 2])", "list(itertools.starmap(done.set, [()]))"])
 def test_a_function_that_calls_what_it_is_handed_is_as_harmless_as_that(call):
     body = f"import functools, itertools\ndef beside():\n    while True:\n        time.sleep(1)\n        {call}\n"
