@@ -209,11 +209,16 @@ class Loop:
 
     @property
     def only_counted(self) -> frozenset[str]:
-        """The names of which it, and all around it in its function, only counts on: they decide nothing there."""
+        """The names of which it, and all around it in its function, only counts on: they decide nothing there.
+
+        None where some loop goes through items: how far it is nobody sees, and what it counts may be all that shows it.
+        """
         asked: set[str] = set()
         steps: set[str] = set()
         nodes = [self.outermost]
         for node in nodes:
+            if isinstance(node, ast.For | ast.comprehension):
+                return frozenset()
             if isinstance(node, ast.AugAssign) and step_of(node) and isinstance(node.target, ast.Name):
                 steps.add(node.target.id)
             elif isinstance(node, ast.Name):

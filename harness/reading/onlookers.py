@@ -77,13 +77,17 @@ def looks_on(thread: ThreadStack, source_of: Mapping[str, str]) -> bool | None:
     inner = takewhile(lambda frame: not is_own(frame), python_frames(thread))
     if not all(frame.file.endswith(_WAITS) for frame in inner):
         return False
+    stays = False
     for depth, (frame, calls) in enumerate(frames):
         place = _place(frame, calls, source_of)
-        if place is None or not place.goes_on_harmlessly(waits=depth == 0):
+        if place is None or (not stays and not place.goes_on_harmlessly(waits=depth == 0)):
             return False
-        if place.stays:
+        if place.is_endless:
             return True if is_all else None  # it does not come back to whoever called it
-    return False
+        stays = stays or place.stays
+        if stays and not place.drops_harmlessly:
+            return False
+    return (True if is_all else None) if stays else False
 
 
 def _asks_a_package_and_acts(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
@@ -255,7 +259,24 @@ class _Place:
     @property
     def stays(self) -> bool:
         """Whether it is in a loop without a way out, but by what something in it raises."""
-        return self.loop is not None and _only_others_end(self.loop)
+        return self.loop is not None and self._only_others_end(self.loop)
+
+    @property
+    def drops_harmlessly(self) -> bool:
+        """Whether an exception that ends its loop, or comes out of what it has called, lets nobody on here."""
+        for node in self.inside:
+            if node is self.loop and self.stays:
+                return True
+            if isinstance(node, ast.With | ast.AsyncWith) and self._holds_now(node):
+                return False
+            if isinstance(node, ast.Try) and not self._is_caught_harmlessly(node):
+                return False
+        return True
+
+    def _is_caught_harmlessly(self, node: ast.Try) -> bool:
+        if not self.scope.are_harmless((*node.handlers, *node.finalbody)):
+            return False
+        return not node.handlers or self._is_harmless_behind(node.end_lineno or self.line)
 
     @property
     def is_endless(self) -> bool:
@@ -297,7 +318,7 @@ class _Place:
 
     def _holds_now(self, node: ast.AST) -> bool:
         """Whether it is in a ``with`` at whose end something is given back that another may wait for."""
-        if not isinstance(node, ast.With) or node.body[0].lineno > self.line:
+        if not isinstance(node, ast.With | ast.AsyncWith) or node.body[0].lineno > self.line:
             return False
         for item in node.items:
             call = item.context_expr
@@ -307,29 +328,32 @@ class _Place:
                 return True
         return False
 
+    def _only_others_end(self, loop: ast.While | ast.For) -> bool:
+        """Whether a loop has no way out but an answer of another thread or process, or none at all."""
+        asks = isinstance(loop, ast.While) and self._is_question(loop.test)
+        return asks and not any(isinstance(node, _LEAVES) for node in ast.walk(loop))
+
+    def _is_question(self, test: ast.expr) -> bool:
+        """Whether only others can change what a condition gives: ``not stop.wait(5)``, ``child.poll() is None``, True.
+
+        Asked of an event, a thread or a process; a connection that is polled answers when somebody outside writes.
+        """
+        match test:
+            case ast.UnaryOp(operand=ast.expr() as one) | ast.Compare(left=one, comparators=[ast.Constant(value=None)]):
+                return self._is_question(one)
+            case ast.BoolOp(values=several):
+                return all(map(self._is_question, several))
+            case ast.Call(func=ast.Name(id="any" | "all"), args=[ast.GeneratorExp(elt=one)]):
+                return self._is_question(one)
+            case ast.Call(func=ast.Attribute(attr="poll"), args=[_, *_]):
+                return False
+            case ast.Call(func=ast.Attribute(attr=name)):
+                return name in _ASKED - self.scope.file.functions.keys() - self.scope.file.fields
+            case ast.Constant(value=value):
+                return bool(value)
+            case _:
+                return False
+
 
 def _is_while(node: ast.AST) -> TypeGuard[ast.While]:
     return isinstance(node, ast.While)
-
-
-def _only_others_end(loop: ast.While | ast.For) -> bool:
-    """Whether a loop has no way out but an answer of another thread or process, or none at all."""
-    asks = isinstance(loop, ast.While) and _is_question(loop.test)
-    return asks and not any(isinstance(node, _LEAVES) for node in ast.walk(loop))
-
-
-def _is_question(test: ast.expr) -> bool:
-    """Whether only others can change what a condition gives: ``not stop.wait(5)``, ``child.poll() is None``, True."""
-    match test:
-        case ast.UnaryOp(operand=ast.expr() as one) | ast.Compare(left=one, comparators=[ast.Constant(value=None)]):
-            return _is_question(one)
-        case ast.BoolOp(values=several):
-            return all(map(_is_question, several))
-        case ast.Call(func=ast.Name(id="any" | "all"), args=[ast.GeneratorExp(elt=one)]):
-            return _is_question(one)
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return name in _ASKED
-        case ast.Constant(value=value):
-            return bool(value)
-        case _:
-            return False

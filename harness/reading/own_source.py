@@ -122,6 +122,8 @@ _ALARMS = frozenset(
 )
 """Calls by which a program is interrupted later, or its main thread once that wakes, without a trace until then."""
 
+_AT_EACH_LINE = frozenset({"settrace", "setprofile", "addaudithook"})
+
 
 _BEHIND = words(
     "emit filter handle default rotator doRollover print write flush",
@@ -142,7 +144,7 @@ _ITERATE = words("all any dict enumerate filter frozenset iter list map max min 
 
 _HOOKS = words(
     "excepthook finalize callbacks setLogRecordFactory redirect_stdout dup2",
-    "MemoryHandler QueueHandler SocketHandler DatagramHandler HTTPHandler",
+    "MemoryHandler QueueHandler SocketHandler DatagramHandler HTTPHandler rotator namer",
 )
 """Names by which a file has such functions called from elsewhere, or sends what it prints or logs to somebody."""
 
@@ -157,6 +159,7 @@ class SourceFile:
         self.mentions: set[str] = set()
         self.properties: set[str] = set()
         self.replaced: set[str] = set()
+        self.fields: set[str] = set()
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -173,6 +176,11 @@ class SourceFile:
                     self.mentions.add(name)
                     if isinstance(ctx, ast.Store):
                         self.replaced.add(name)
+                        self.fields.add(name)
+                case ast.ClassDef(body=body):
+                    self.fields.update(
+                        name for one in body if isinstance(one, ast.AnnAssign) for name in names_of(one.target)
+                    )
                 case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                     self.replaced.add(name)
                 case _:
@@ -231,9 +239,17 @@ class SourceFile:
         hidden: list[ast.AST] = []
         for name in _BEHIND:
             hidden += self.functions.get(name, ())
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef) and any(map(self._calls_its_own, node.bases)):
+                hidden += [one for one in node.body if isinstance(one, FUNCTION_NODES)]
         if self.mentions & _HOOKS or not all(map(self._is_for_people, ast.walk(self.tree))):
             return False
         return Scope(self, self.tree).follows(hidden)
+
+    def _calls_its_own(self, base: ast.expr) -> bool:
+        """Whether it is a class of a module whose functions are taken to be harmless: they call its methods."""
+        names = names_of(base)
+        return bool(names) and self.imported.get(names[0], ("",))[0] in MODULES
 
     def _is_for_people(self, node: ast.AST) -> bool:
         """Whether what it makes of records, if that is what it does, nobody in the program can wait for."""
@@ -290,7 +306,9 @@ class SourceFile:
 
     @cached_property
     def sets_an_alarm(self) -> bool:
-        """Whether it calls what sets one."""
+        """Whether it calls what sets one, or has Python call a function of its own at each line, which may do so."""
+        if not self.mentions.isdisjoint(_AT_EACH_LINE):
+            return True
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and (self._is_an_alarm(names_of(node.func)) or _ends_later(node)):
                 return True
@@ -514,6 +532,8 @@ class Scope:
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(last_name(call.func))):
             return last_name(call.func) not in self.file.replaced and self.follows(functions)
         if names and names[0] in self.file.imported:
+            if names[0] in self.file.replaced:
+                return False
             return self._is_imported(names) or (names[-1] in METHODS and self._is_common(call.func))
         if len(names) == 1:
             is_builtin = names[0] in _FUNCTIONS and self._is_common(call.func)
@@ -544,7 +564,7 @@ class Scope:
             return True
         if name in _OF_LOCALS and self._is_made_here(names):
             return True
-        if not self._is_common(of):
+        if name in self.file.fields or not self._is_common(of):
             return False
         if name in self.file.functions:
             return self.follows(self.file.functions[name])  # whose it is, the source of one file does not tell

@@ -795,3 +795,14 @@ def test_a_float_that_has_passed_by_what_it_is_compared_with_never_meets_it(x, i
     source = "while lr != stop:\n    lr -= 0.1\n"
     loop = sample(source, {"lr": x, "stop": "0.0"}).loops[0]
     assert bool(loop.endless) is is_sure
+
+
+@pytest.mark.parametrize(
+    ("body", "counted"),
+    [("done += 1", {"done"}), ("done += 1\n        if done > 9: return", set()), ("for x in xs: done += 1", set())],
+    ids=["counts alone", "is asked", "goes through items"],
+)
+def test_what_a_loop_only_counts_decides_nothing_unless_it_alone_shows_how_far_items_are_gone_through(body, counted):
+    head = "def check(xs, n):\n    done = 0\n    while n != 0:\n        n = (n * 5) % 97\n"
+    source = f"{head}        {body}\n    return done\n"
+    assert read_loops(source, line=4)[0].only_counted == counted

@@ -288,6 +288,63 @@ def test_what_is_logged_or_printed_goes_where_the_program_sends_it(made, expecte
     assert looks_on(*threads(body)) is expected
 
 
+AN_EXCEPTION = {
+    "finally": ("finally: done.set()", False),
+    "caught, and then": ("except OSError: pass\n    done.set()", False),
+    "caught": ("except OSError: done.set()", False),
+    "caught for people": ("except OSError: print('gone')", True),
+    "finally for people": ("finally: print('over')", True),
+}
+
+
+@pytest.mark.parametrize(("way", "expected"), AN_EXCEPTION.values(), ids=AN_EXCEPTION)
+def test_what_an_exception_comes_to_that_ends_the_loop_is_still_to_come(way, expected):
+    loop = "        while True:\n            time.sleep(3)\n            os.stat('lock')\n"
+    assert looks_on(*threads(f"def beside():\n    try:\n{loop}    {way}\n")) is expected
+    thread, source_of = threads(f"def beat():\n    try:\n        beside()\n    {way}\ndef beside():\n    if 1:\n{loop}")
+    line = next(n for n, text in enumerate(source_of["/src/train.py"].splitlines(), 1) if text == "        beside()")
+    outer = Frame(function="beat", file="/src/train.py", line=line)
+    assert looks_on(ThreadStack(tid=7, name="", frames=(thread.frames[0], outer, *STARTED)), source_of) is expected
+
+
+ASKS = {
+    "not stop.wait(5)": True,
+    "child.poll() is None": True,
+    "not connection.poll(3)": False,
+    "lease.is_alive()": False,
+}
+
+
+@pytest.mark.parametrize(("asks", "expected"), ASKS.items())
+def test_a_question_is_what_an_event_a_thread_or_a_process_answers(asks, expected):
+    lease = "class Lease:\n    def is_alive(self): return time.monotonic() < 48\nlease = Lease()\n"
+    body = f"{lease}def beside():\n    while {asks}:\n        time.sleep(3)\n"
+    assert looks_on(*threads(body)) is expected
+
+
+TEMPLATES = {
+    "a field": "from dataclasses import dataclass\n@dataclass\nclass Hooks:\n    info: object\n",
+    "an attribute": "class Hooks:\n    def __init__(self, info): self.info = info\n",
+    "a formatter": "class Counts(logging.Formatter):\n    def format(self, record): done.set()\n",
+    "a rotator": "handler.rotator = ship\n",
+}
+
+
+@pytest.mark.parametrize("defined", TEMPLATES.values(), ids=TEMPLATES)
+def test_what_a_well_known_module_calls_in_its_turn_may_be_the_programs_own(defined):
+    assert (
+        looks_on(*threads(defined + "def beside():\n    while True:\n        time.sleep(4)\n        log.info(1)\n"))
+        is False
+    )
+
+
+def test_a_parameter_may_have_the_name_of_a_module():
+    assert (
+        looks_on(*threads("def beside(json):\n    while True:\n        time.sleep(4)\n        json.dumps(1)\n"))
+        is False
+    )
+
+
 @pytest.mark.parametrize(("own", "expected"), [("", True), ("class suppress: pass\n", False)])
 def test_a_context_manager_is_what_was_imported_and_not_what_has_its_name(own, expected):
     imports = "" if own else "from contextlib import suppress\n"
@@ -553,6 +610,8 @@ def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, e
         ("faulthandler.dump_traceback_later(25)", False),
         ("faulthandler.dump_traceback_later(25, exit=False)", False),
         ("pager.alarm('loss is nan')", False),
+        ("sys.settrace(out_of_time)", True),
+        ("threading.setprofile(count)", True),
     ],
 )
 def test_an_alarm_that_the_kernel_does_not_show_stands_in_the_source(line, sets):
