@@ -468,9 +468,12 @@ class _Reader(ast.NodeVisitor):
 
 
 def _is_long_work(node: ast.AST) -> bool:
-    """Whether one step of it may take seconds: a power, or a shift, by what is no small constant."""
+    """Whether one step of it may take long: a power, or a shift, by what is no small constant, or one of another."""
     if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Pow | ast.LShift):
         return False
+    of = ast.walk(node.left) if isinstance(node, ast.BinOp) else ()
+    if any(isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Pow | ast.LShift) for inner in of):
+        return True
     by = node.right if isinstance(node, ast.BinOp) else node.value
     return not (isinstance(by, ast.Constant) and isinstance(by.value, int | float) and abs(by.value) <= SMALL)
 

@@ -22,11 +22,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeGuard
 
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to
-from harness.reading.origins import FUNCTION_NODES, within
+from harness.reading.origins import FUNCTION_NODES, PACKAGES, within
 from harness.reading.own_source import Scope, file_of
 from harness.reading.raising import may_raise, raising_calls
 from harness.reading.turns import turn_of
@@ -175,6 +176,8 @@ def stand_between(source_of: Mapping[str, str]) -> bool:
     Then none of its onlookers is plain: ``log.info`` of one file comes to the handler that another one made, and
     ``self.on_tick()`` to that of a class which another one made of this.
     """
+    if any(PurePosixPath(name).stem in PACKAGES for name in source_of):
+        return True  # its own ``statistics.py``
     files = [file for file in map(file_of, source_of.values()) if file is not None]
     overrides = frozenset[str]().union(*(file.overrides for file in files))
     return any(file.steps_between or file.hooks & overrides for file in files)

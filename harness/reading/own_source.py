@@ -78,11 +78,12 @@ _FILE_WORDS = words("file stream fp fsrc fdst")
 
 _CALLS_THE_FIRST = {
     **dict.fromkeys(("map", "filter", "reduce", "starmap", "takewhile", "dropwhile", "filterfalse", "partial"), 1),
-    **dict.fromkeys(("accumulate", "groupby", "methodcaller"), 2),
+    **dict.fromkeys(("accumulate", "groupby", "methodcaller", "sub", "subn"), 2),
 }
 """Functions that call one of so many of what they are handed first."""
 
 _OF_PROPERTIES = frozenset({"setter", "getter", "deleter"})
+_OF_PYTHON = frozenset({"property", "classmethod", "staticmethod"})
 _DECORATORS = _OF_PROPERTIES | words(
     "abstractmethod asynccontextmanager cache cached_property classmethod contextmanager final inference_mode",
     "lru_cache no_grad overload override property staticmethod wraps",
@@ -128,7 +129,8 @@ _AT_EACH_LINE = frozenset({"settrace", "setprofile", "addaudithook"})
 _BEHIND = words(
     "emit filter handle default rotator doRollover print write flush",
     "__format__ __str__ __repr__ __getattr__ __getattribute__ __missing__ __bool__ __del__ __next__",
-    "__len__ __hash__ __int__ __float__ __index__ __contains__",
+    "__len__ __hash__ __int__ __float__ __index__ __contains__ __get__ __delete__ __delattr__ __round__ __abs__",
+    "__ceil__ __floor__ __trunc__ __bytes__ __complex__ __dir__",
     "__eq__ __lt__ __gt__ __le__ __ge__ __iadd__ __isub__ __ior__ __iand__ __imul__ __set__ __setattr__",
 )
 """Functions that run without a call that names them: for whoever writes a record or a text, compares or counts."""
@@ -139,8 +141,13 @@ _OPERATORS = words("add sub mul matmul truediv floordiv mod pow lshift rshift an
 _CALCULATES = frozenset({f"__{before}{name}__" for name in _OPERATORS for before in ("", "r", "i")})
 _OTHER_SPECIAL = words("__init__ __new__ __post_init__ __init_subclass__ __call__", *_BEHIND)
 
-_ITERATE = words("all any dict enumerate filter frozenset iter list map max min next reversed set sorted sum tuple zip")
-"""Builtins that go through what they are called with."""
+_ITERATE = words(
+    "all any dict enumerate filter frozenset iter itertools list map max min next reversed set sorted sum tuple zip"
+)
+"""Builtins, and a module, that go through what they are called with."""
+
+_WRITE_FOR_ALL = frozenset({"StreamHandler", "basicConfig", "tqdm", "trange"})
+"""What writes, to the stream that it is made with, whatever other code logs or counts."""
 
 _HOOKS = words(
     "excepthook finalize callbacks setLogRecordFactory redirect_stdout dup2",
@@ -212,8 +219,10 @@ class SourceFile:
         """Whether what its name stands for is the function itself: not what a decorator made of it."""
         for decorator in getattr(function, "decorator_list", ()):
             names = names_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            is_own = bool(names) and names[0] in self.functions and names[-1] not in _OF_PROPERTIES
-            if is_own or not names or names[-1] not in _DECORATORS:
+            if not names or names[-1] not in _DECORATORS:
+                return False
+            is_property = names[0] in self.properties and names[-1] in _OF_PROPERTIES
+            if not is_property and names[0] not in self.imported.keys() | _OF_PYTHON:
                 return False
         return True
 
@@ -231,7 +240,9 @@ class SourceFile:
     @cached_property
     def special_methods(self) -> frozenset[str]:
         """Those of its classes that an operation calls: ``__add__``, ``__iter__``."""
-        return frozenset(name for name in self.functions if name.startswith("__")) - _OTHER_SPECIAL
+        names = frozenset(name for name in self.functions if name.startswith("__")) - _OTHER_SPECIAL
+        yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(self.tree))
+        return names | {"__next__"} if yields else names
 
     @cached_property
     def hides_nothing(self) -> bool:
@@ -242,7 +253,9 @@ class SourceFile:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ClassDef) and any(map(self._calls_its_own, node.bases)):
                 hidden += [one for one in node.body if isinstance(one, FUNCTION_NODES)]
-        if self.mentions & _HOOKS or not all(map(self._is_for_people, ast.walk(self.tree))):
+        if self.mentions & _HOOKS or not self.fields.isdisjoint(_BEHIND):
+            return False
+        if not all(map(self._is_for_people, ast.walk(self.tree))):
             return False
         return Scope(self, self.tree).follows(hidden)
 
@@ -253,9 +266,10 @@ class SourceFile:
 
     def _is_for_people(self, node: ast.AST) -> bool:
         """Whether what it makes of records, if that is what it does, nobody in the program can wait for."""
-        if not isinstance(node, ast.Call) or last_name(node.func) != "StreamHandler":
+        if not isinstance(node, ast.Call) or last_name(node.func) not in _WRITE_FOR_ALL:
             return True
-        streams = [*node.args, *(word.value for word in node.keywords)]
+        streams = [word.value for word in node.keywords if word.arg in _FILE_WORDS]
+        streams += node.args if last_name(node.func) == "StreamHandler" else []
         return all(map(Scope(self, self.tree).is_a_file, streams))
 
     @cached_property
@@ -366,7 +380,10 @@ def _operation(node: ast.AST) -> tuple[Sequence[ast.expr], frozenset[str]]:
             return [of], _ITERATES
         case ast.Assign(targets=[ast.Tuple() | ast.List()], value=of):
             return [of], _ITERATES
-        case ast.Call(func=ast.Name(id=name), args=args) if name in _ITERATE:
+        case (
+            ast.Call(func=ast.Name(id=name), args=args)
+            | ast.Call(func=ast.Attribute(value=ast.Name(id="itertools" as name)), args=args)
+        ) if name in _ITERATE:
             return [one for one in args if not isinstance(one, ast.Starred)], _ITERATES
         case ast.BinOp(left=left, right=right):
             return [left, right], _CALCULATES
@@ -509,6 +526,8 @@ class Scope:
                 return self.whole_name(function) == ("asyncio", "sleep")
             case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
                 return True
+            case ast.Assign(value=ast.Constant(value=None)):
+                return False  # what stood there before is dropped, a connection for instance
             case ast.Attribute(ctx=ast.Store(), value=base) | ast.Subscript(ctx=ast.Store(), value=base):
                 return self._is_made_here(names_of(base))
             case ast.Name(ctx=ast.Store(), id=name):

@@ -244,6 +244,7 @@ BY_ANOTHER_NAME = {
     "a decorator": "def announced(step): return step\n@announced\ndef tidy(): pass\n",
     "a decorator of another file": "from hooks import announced\n@announced\ndef tidy(): pass\n",
     "a decorator that is called": "def at(n): return done.set\n@at(9)\ndef tidy(): pass\n",
+    "a class that decorates": "class cache:\n    def __init__(self, f): pass\n@cache\ndef tidy(): pass\n",
     "another function": "def tidy(): pass\ntidy = done.set\n",
     "another method": "def tidy(): pass\njob.tidy = done.set\n",
 }
@@ -266,9 +267,21 @@ def test_a_method_of_an_object_that_has_no_name_is_followed_as_well():
     assert looks_on(*threads(body.format("[Dice()][0].throw()"))) is not None
 
 
-@pytest.mark.parametrize("call", ["functools.reduce(step, [1, 2])", "list(itertools.starmap(done.set, [()]))"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "functools.reduce(step, [1, 2])",
+        "re.sub('a', step, text)",
+        "[item for item in feed]",
+        "list(itertools.islice(feed, 1))",
+        "connection = None",
+        "list(itertools.starmap(done.set, [()]))",
+    ],
+)
 def test_a_function_that_calls_what_it_is_handed_is_as_harmless_as_that(call):
-    body = f"import functools, itertools\ndef beside():\n    while True:\n        time.sleep(1)\n        {call}\n"
+    feed = "def produce():\n    yield 1\n    done.set()\nfeed = produce()\n"
+    loop = "def beside():\n    while True:\n        time.sleep(1)\n"
+    body = f"import functools, itertools, re\n{feed}{loop}        {call}\n"
     assert looks_on(*threads(body)) is False
 
 
@@ -327,6 +340,9 @@ TEMPLATES = {
     "an attribute": "class Hooks:\n    def __init__(self, info): self.info = info\n",
     "a formatter": "class Counts(logging.Formatter):\n    def format(self, record): done.set()\n",
     "a rotator": "handler.rotator = ship\n",
+    "a method put in": "handler.emit = ship\n",
+    "a stream for all": "logging.basicConfig(stream=a.makefile('w'))\n",
+    "a descriptor": "class Field:\n    def __get__(self, of, kind): done.set()\n",
 }
 
 
@@ -687,6 +703,14 @@ def test_another_file_of_the_program_may_stand_between(other):
 def test_files_that_put_nothing_behind_what_others_call_stand_between_nobody():
     harmless = "import logging\nid = 3\nclass Data:\n    def __len__(self):\n        return len(self.rows)\n"
     assert not stand_between({"/src/beat.py": HEAD + ALIVE, "/src/main.py": harmless})
+    assert stand_between({"/src/beat.py": HEAD + ALIVE, "/src/statistics.py": harmless})  # not the one that is known
+
+
+def test_a_class_of_another_file_may_take_over_what_one_calls_of_itself():
+    beats = "class Beat(threading.Thread):\n    def on_beat(self): pass\n    def run(self): self.on_beat()\n"
+    takes = "from beat import Beat\nclass Stops(Beat):\n    def {}(self): done.set()\n"
+    assert stand_between({"/src/beat.py": HEAD + beats, "/src/main.py": takes.format("on_beat")})
+    assert not stand_between({"/src/beat.py": HEAD + beats, "/src/main.py": takes.format("forward")})
 
 
 @pytest.mark.parametrize(
