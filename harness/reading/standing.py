@@ -213,7 +213,7 @@ class Standing:
         for other in self.looks[-1].threads:
             if other.tid == decides:
                 continue
-            if may_call_back(other):
+            if any(may_call_back(look.thread.get(other.tid, other)) for look in self.looks):
                 return True
             if other.tid in self.motion.background or is_ticker(other):
                 continue
@@ -618,6 +618,10 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
         yield from _of_threads(one, moved, state, job_pids=job_pids)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
         yield from _chances_of(state, pid=one.pid, job_pids=job_pids)
+    is_sent_something = wait is not None and wait.cause == "blocked-io" and frozenset(wait.holders) - {one.pid}
+    if is_sent_something and state.tid in ever_woken(one.looks):
+        # A parent that counts the lines which a bystander of its child prints may do something at the twelfth.
+        yield Chance(how="what it waits for comes now and then")
 
 
 def _by_alarms(last: ProcessState) -> Iterable[Chance]:
@@ -652,8 +656,9 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
         if only_python and len(samples) >= SAMPLES and other.tid not in runs_python:
             # A thread of a library that has never run Python gives back no lock of Python's, and writes to no pipe that
             # Python reads, unless something comes to it from outside that it hands on to a callback.
-            if other.timed and may_call_back(other):
-                how = f"thread {other.tid} wakes in {other.library}, which may call Python"
+            library = _calls_back(moved.looks, other.tid)
+            if library:
+                how = f"thread {other.tid} wakes in {library}, which may call Python"
                 yield Chance(how=how, ender=Ender.PROGRAM)
             if not counts or waits_inside or other.timed:
                 continue
@@ -665,6 +670,18 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
             yield replace(
                 chance, how=f"thread{name} ({other.tid}) {chance.how}", ender=Ender.TICKING if ticks else chance.ender
             )
+
+
+def _calls_back(looks: Sequence[ProcessState], tid: int) -> str:
+    """The library in which a thread was seen to sleep on a timer, and which may call Python; empty without one.
+
+    By any look: at one of them a thread that wakes often is met awake, where nothing tells whose code it runs.
+    """
+    for look in reversed(looks):
+        state = look.thread.get(tid)
+        if state is not None and state.timed and may_call_back(state):
+            return state.library
+    return ""
 
 
 def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:

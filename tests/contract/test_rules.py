@@ -1026,6 +1026,16 @@ def test_a_librarys_threads_beside_the_only_one_that_runs_python(library, hangs)
     assert is_hang(replace(seen, evidence=replace(seen.evidence, stacks=taken))) is hangs
 
 
+def test_a_librarys_thread_that_is_met_awake_may_call_back_as_it_may_asleep():
+    """Then nothing tells whose code it runs: one of five runs of a healthy program was called HANG."""
+    seen = with_a_librarys_thread(IN_LOCK, timed=True, library="librecord.so")
+    *before, last = seen.evidence.processes
+    awake = replace(last.threads[1], state="R", wchan="", call="", timed=None, library="")
+    looks = (*before, replace(last, threads=(last.threads[0], awake)))
+    taken = tuple(replace(sample, threads=sample.threads[:1]) for sample in seen.evidence.stacks)
+    assert not is_hang(replace(seen, evidence=replace(seen.evidence, processes=looks, stacks=taken)))
+
+
 def test_a_librarys_thread_that_waits_for_another_machine_may_give_its_lock_back():
     assert not is_hang(with_a_librarys_thread(BLOCKED, outside=True))
 

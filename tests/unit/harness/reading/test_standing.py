@@ -54,6 +54,28 @@ def test_a_child_gets_what_a_thread_of_the_parent_that_waits_for_it_sends(thread
     assert live(looks(PARENT, FOR_CHILD, thread), looks(CHILD, FROM_PARENT, parent=PARENT)) == goes_on
 
 
+@pytest.mark.parametrize(("wakes", "goes_on"), [(True, {PARENT}), (False, set())])
+def test_who_was_sent_something_in_this_silence_may_be_sent_more(wakes, goes_on):
+    """By a bystander of its child, which prints that it lives: a parent that counts lines ends it at the twelfth."""
+    reads = FROM_PARENT | {"holders": (CHILD,)}
+    parent, child = looks(PARENT, reads), looks(CHILD, LOCK, parent=PARENT)
+    early = [replace(look, id=f"early-{look.id}", t_s=look.t_s - 9.0) for look in parent]
+    early[1] = replace(early[1], undisturbed_since=early[0].id)
+    early[2] = replace(early[2], undisturbed_since=None)
+    if wakes:
+        early[0] = replace(early[0], threads=(replace(early[0].threads[0], voluntary_switches=8),))
+    samples = [
+        StackSample(id=f"s{n}", source="py-spy", native=False, t_s=t_s, rank=0, pid=PARENT, threads=())
+        for n, t_s in enumerate((0.2, 0.4, 0.6))
+    ]
+    both = frozenset({PARENT, CHILD})
+    stand = {
+        PARENT: standing([*early, *parent], samples, job_pids=both, children=frozenset({CHILD})),
+        CHILD: standing(child, [], job_pids=both),
+    }
+    assert set(alive(stand)) == goes_on
+
+
 EVENT = {"wchan": "eventfd_read", "call": "eventfd", "timed": False, "holders": (PARENT,), "outside": False}
 
 
