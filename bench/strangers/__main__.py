@@ -311,10 +311,11 @@ def scored(case: Case, kind: str, told_s: float | None, *, began: bool, over: bo
 def run_plain(case: Case, folder: Path, python: str, *, visible: str = "") -> Result:
     """One case without the instrument: right if it ends as is said of it, or is still silent after a minute."""
     env = prepare(case, folder, visible=visible)
-    done = subprocess.Popen(
-        ["bash", "-c", case.command(python, port=free_port())], cwd=folder, env=env, start_new_session=True,
-        stdout=(folder / "printed").open("w"), stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    with (folder / "printed").open("w") as printed:
+        done = subprocess.Popen(
+            ["bash", "-c", case.command(python, port=free_port())], cwd=folder, env=env, start_new_session=True,
+            stdout=printed, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     try:
         code = done.wait(60.0)
         kind = "PASS" if code == 0 else "CRASH"
