@@ -137,7 +137,6 @@ UNSEEN = Row(what="something", cause="unseen-wait", ender=Ender.UNKNOWN)
 
 PYTHON_LOCK = ("PyThread_acquire_lock", "lock_PyThread", "rlock_acquire")
 NATIVE_LOCK = ("pthread_mutex_lock", "pthread_rwlock", "lll_lock_wait", "std::mutex::lock")
-SLEEP = ("time_sleep", "pysleep")
 _RUNNERS = "/asyncio/runners.py"
 THREAD_STARTS = ("run", "_bootstrap_inner", "_bootstrap")
 THREAD_ENDS = ("join", "_wait_for_tstate_lock", "_shutdown")

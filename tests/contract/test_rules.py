@@ -1102,6 +1102,15 @@ def test_the_cause_of_a_lock_is_read_from_the_stack_and_the_gil(leaf, owns_gil, 
     assert told(classify(silent(processes=looks(), stacks=seen))) == expected
 
 
+@pytest.mark.parametrize(("library", "hangs"), [("", True), ("libscan.so", False)], ids=["the clock", "an extension"])
+def test_a_thread_of_an_extension_that_wakes_may_be_at_work_for_whoever_keeps_the_gil(library, hangs):
+    seen = stacks(
+        [(native("pthread_mutex_lock", LIBC), native("ffi_call", "/lib/libffi.so.8"), *HOOK)] * 3, owns_gil=True
+    )
+    side = thread_waiting(**SLEEPS, library=library)
+    assert is_hang(silent(times=3.8, processes=looks(side=side, side_wakes=True), stacks=seen)) is hangs
+
+
 @pytest.mark.parametrize(
     ("frames", "expected"),
     [

@@ -782,8 +782,9 @@ def _keeps_the_lock(one: Standing) -> bool:
     """
     if one.state is None or one.state.timed or one.motion is None or not one.motion.polls:
         return False
-    if any(thread.timed and may_call_back(thread) for thread in one.looks[-1].threads):
-        return False
+    for look in one.looks:
+        if any(thread.timed and may_call_back(thread) for thread in look.threads):
+            return False
     return gil_holder(one.samples) == one.state.tid
 
 

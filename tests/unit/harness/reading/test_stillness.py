@@ -170,6 +170,22 @@ def test_a_thread_of_a_package_is_background_only_where_it_calls_nothing_of_the_
     assert (8 in background(looks, [sample])) is behind
 
 
+@pytest.mark.parametrize(
+    ("call", "state", "behind"),
+    [("futex", "S", True), ("futex", "R", True), ("poll", "S", False), ("epoll_wait", "S", False)],
+    ids=["draws a bar", "is met awake", "asks a connection for messages", "serves"],
+)
+def test_a_packages_thread_that_wakes_often_is_background_only_where_it_waits_for_the_clock(call, state, behind):
+    """``rich`` draws ten times a second; a client of MQTT asks its broker as often, and calls what it was given."""
+    main = ThreadStack(tid=7, name="MainThread", frames=(frame("main", "/home/me/train.py"),))
+    other = ThreadStack(tid=8, name="", frames=(frame("run", "/opt/lib/python3.11/site-packages/paho/client.py"),))
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=(main, other))
+    ticks = [replace(THREAD, tid=8, timed=True, call=call, voluntary_switches=n) for n in (10, 20)]
+    ticks[1] = ticks[1] if state == "S" else replace(ticks[1], state=state, timed=None, call="")
+    looks = [replace(one, threads=(*one.threads, tick)) for one, tick in zip((LOOK, later()), ticks, strict=True)]
+    assert (8 in background(looks, [sample])) is behind
+
+
 @pytest.mark.parametrize(("name", "ticks"), [("cuda00001400006", True), ("cuda0-loader", False), ("pt_tcpstore", True)])
 def test_a_thread_that_the_program_named_after_a_card_is_no_ticker(name, ticks):
     assert is_ticker(replace(THREAD, name=name)) is ticks
