@@ -23,7 +23,7 @@ from harness.reading.loops import endless_by_source, is_to_be_asked, progress, w
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
 from harness.reading.standing import ENDS
-from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
+from harness.reading.stillness import OF_A_GPU, background, launchers_of, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ HELPERS = 12
 
 REST_S = 5.0
 """How long those that train must have rested before it is asked who prints, at first."""
+
+IDLE_S, IDLE_SHARE = 0.05, 0.02
+"""CPU time of all processes of a trial that does no more than print, and its share of a core."""
 
 ANY_ANSWER_S = 0.5
 """How long one is waited for that most likely cannot answer, because it waits in C; no answer proves nothing."""
@@ -119,7 +122,9 @@ class Sampler:
         self._programs: dict[tuple[int, frozenset[str]], Mapping[str, str] | None] = {}
         self._speaks_of_alarms: dict[int, bool] = {}
         self._moved_before = False
-        self._rest: tuple[float, dict[int, str]] = (started_s, {})
+        self._ran: dict[int, str] = {}
+        self._slept_since_s = self._idle_since_s = started_s
+        self._idle_at_cpu_s = math.inf
         self._patience_s, self._is_tentative = REST_S, False
 
     def look(self) -> None:
@@ -197,17 +202,20 @@ class Sampler:
         return all(map(self._only_onlookers_ran, self._before.values()))
 
     def _rests_for_long(self) -> bool:
-        """Whether no main thread of those that train has run for some seconds, though something was printed.
+        """Whether for some seconds those that train have not run, or all of the trial did hardly more than print.
 
-        Somebody else may be at work for them all the same: each time that this was so, twice as long is waited.
+        Somebody may be at work all the same: each time that this was so, twice as long is waited.
         """
         now_s = self._clock.now()
-        since_s, before = self._rest
         ran = {pid: self._view.main_thread(pid) for pid in self._ranks().values()}
-        if not ran or not all(ran.values()) or ran != before:
-            self._rest = (now_s, ran)
+        if not ran or not all(ran.values()):
             return False
-        rests = now_s - since_s >= self._patience_s
+        if ran != self._ran:
+            self._ran, self._slept_since_s = ran, now_s
+        cpu_s = sum(map(self._view.cpu_s, self._census.members()))
+        if not 0.0 <= cpu_s - self._idle_at_cpu_s <= IDLE_S + IDLE_SHARE * (now_s - self._idle_since_s):
+            self._idle_at_cpu_s, self._idle_since_s = cpu_s, now_s
+        rests = now_s - min(self._slept_since_s, self._idle_since_s) >= self._patience_s
         self._is_tentative = self._is_tentative or rests
         return rests
 
@@ -217,7 +225,17 @@ class Sampler:
         behind = background(self._looks_of(before.pid), stacks) | onlookers_of(stacks)
         if before.pid in self._ranks().values():
             behind -= {before.pid}  # a helper may look on as a whole; whoever trains may not
+        if self._trains_nothing(before.pid):
+            behind |= {before.pid}
         return now is not None and _runs(now, but=behind) == _runs(before, but=behind)
+
+    def _trains_nothing(self, pid: int) -> bool:
+        """Whether the main thread of one that may train awaits processes, or wakes for tasks that merely look on."""
+        stacks = self._stacks_of(pid)
+        if pid in launchers_of(stacks):
+            return True
+        main = thread_of(stacks[-1], pid) if stacks else None
+        return main is not None and rests_in_a_loop(main) and any(tid < 0 for tid in onlookers_of(stacks))
 
     def _look_again(self, before: ProcessState) -> ProcessState | None:
         return self._view.look(before.pid, id="", t_s=self._now(), rank=before.rank, children=before.children)

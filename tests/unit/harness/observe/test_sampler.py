@@ -211,6 +211,40 @@ def test_what_is_printed_while_only_onlookers_ran_is_theirs(looks_on, main, trai
     assert sampler.only_onlookers_ran() is idle
 
 
+IN_A_LOOP = (
+    Frame(function="select", file="/usr/lib/python3.11/selectors.py", line=468),
+    Frame(function="run_until_complete", file="/usr/lib/python3.11/asyncio/base_events.py", line=640),
+    Frame(function="main", file="/src/train.py", line=9),
+)
+AWAITS_A_CHILD = (Frame(function="<module>", file="/src/launch.py", line=5),)
+
+
+@pytest.mark.parametrize(
+    ("frames", "more", "idle"),
+    [
+        (AWAITS_A_CHILD, {"launchers": (7,)}, True),
+        (AWAITS_A_CHILD, {"onlookers": (7,)}, False),
+        (IN_A_LOOP, {"onlookers": (-1,)}, True),
+        (IN_A_LOOP, {}, False),
+        (AWAITS_A_CHILD, {"onlookers": (-1,)}, False),
+    ],
+)
+def test_a_launcher_and_an_event_loop_may_print_beside_what_is_stuck(frames, more, idle, tmp_path):
+    """Though theirs is the main thread: the one awaits a process, the other wakes for tasks that merely look on."""
+    sampler = sampler_of(tmp_path=tmp_path)
+    sampler._ranks = lambda: {0: 7}
+    sampler._view = Busy()
+    sampler.look()
+    threads = (ThreadStack(tid=7, name="main", frames=frames),)
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=0.0, rank=0, pid=7, threads=threads)
+    sampler.stacks.append(replace(sample, **more))
+    sampler._view.main = True
+    look = sampler._view.look
+    sampler._view.look = lambda pid, **how: replace(look(pid, **how), threads=look(pid, **how).threads[:1])
+    sampler._before = {7: sampler._view.look(7, id="", t_s=0.0, rank=0, children=0)}
+    assert sampler.only_onlookers_ran() is idle
+
+
 class Stopped(Busy):
     """Whose main thread has so many turns, of which each stop is one."""
 
@@ -243,9 +277,13 @@ def test_to_be_stopped_for_a_dump_is_not_to_run(main, tmp_path):
 
 
 class Rests(ScriptedView):
-    """Whose main thread ran so often."""
+    """Whose main thread ran so often, and which used so much CPU time."""
 
     ran = "1"
+    used_s = 0.0
+
+    def cpu_s(self, pid):
+        return self.used_s
 
     def main_thread(self, pid):
         return self.ran
@@ -262,10 +300,25 @@ def test_who_prints_is_asked_once_those_that_train_have_rested_for_long_and_then
 
     assert [idle_after(3.0) for _ in range(4)] == [False, False, True, True]
     sampler.progress()
-    view.ran = "2"
+    view.ran, view.used_s = "2", 1.0
     assert [idle_after(3.0) for _ in range(5)] == [False, False, False, False, True]
     view.ran = ""  # the kernel counts nothing
     assert [idle_after(30.0) for _ in range(2)] == [False, False]
+
+
+@pytest.mark.parametrize(("used_s", "idle"), [(0.01, [False, False, True]), (0.3, [False, False, False])])
+def test_who_prints_is_asked_of_one_that_does_hardly_more_than_that_too(used_s, idle, tmp_path):
+    """A launcher, or an event loop: its main thread runs for each line."""
+    sampler, view = sampler_of(tmp_path=tmp_path), Rests()
+    sampler._view = view
+
+    def asked_after(seconds):
+        sampler._clock.sleep(seconds)
+        view.ran += "1"
+        view.used_s += used_s
+        return sampler.only_onlookers_ran()
+
+    assert [asked_after(2.6) for _ in idle] == idle
 
 
 def test_where_nobody_can_be_asked_who_prints_it_is_progress(tmp_path):
