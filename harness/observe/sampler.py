@@ -59,7 +59,7 @@ SIGNALLING = "faulthandler"
 
 
 class Native(Enum):
-    """Whose native frames to take: nobody's, of those that stand still anyway, or of all that train."""
+    """Whose native frames to take: nobody's, of those that stand still anyway, or of all that train besides."""
 
     NONE = auto()
     STILL = auto()
@@ -255,7 +255,7 @@ class Sampler:
         for pid in (*mains, *helpers[:HELPERS]):
             rank = mains.get(pid, self._census.owner(pid, mains) or 0)
             still = self._stands_still(pid) is True
-            wants = (native is Native.ALL and pid in mains) or (native is Native.STILL and still)
+            wants = (native is Native.ALL and pid in mains) or (native is not Native.NONE and still)
             wants = wants and not self._waits_by_python(pid)
             requests += [(pid, rank, False)] if not (wants and still) else []
             requests += [(pid, rank, True)] if wants else []

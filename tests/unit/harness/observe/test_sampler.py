@@ -59,6 +59,16 @@ def test_threads_keep_pythons_names_in_samples_with_native_frames(tmp_path):
     assert names == [["MainThread", "pt_autograd_0"]]
 
 
+@pytest.mark.parametrize(("native", "wanted"), [(Native.NONE, False), (Native.STILL, True), (Native.ALL, True)])
+def test_a_helper_that_stands_still_is_asked_for_native_frames_whenever_anybody_is(native, wanted, tmp_path):
+    """They alone tell that it waits for a lock."""
+    sampler = sampler_of(ScriptedSource(), tmp_path=tmp_path, ranks={0: 9})
+    sampler._stands_still = lambda pid: True
+    sampler.look()
+    sampler.dump(native)
+    assert any(sample.native for sample in sampler.stacks if sample.pid == 7) is wanted
+
+
 class Joining(ScriptedSource):
     """Its main thread joins a writer, as a sample without native frames alone tells."""
 
