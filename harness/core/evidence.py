@@ -251,7 +251,7 @@ class ProcessState(_Remembers):
     those that may let it go on, and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a
     limit; ``own_handles`` are those, of all signals, for which code of the program's own is the handler.
     ``sends_signals`` says that its program, unless it is Python, may send other processes one. At ``cpu_limit_s`` of
-    CPU time the kernel ends it.
+    CPU time the kernel ends it. ``has_a_card`` is False of one with threads of CUDA's that has no card open.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
     did by itself (``harness.reading.stillness``); None for the first of a window.
     """
@@ -275,6 +275,7 @@ class ProcessState(_Remembers):
     dead_children: int = 0
     age_s: float = 0.0
     cpu_limit_s: float | None = None
+    has_a_card: bool = True
     undisturbed_since: EvidenceId | None = None
 
     @cached_property

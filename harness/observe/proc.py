@@ -14,6 +14,7 @@ from harness.observe.ends import TRANSFERS, End
 from harness.observe.job import is_interpreter, read_member
 from harness.observe.procfs import Files
 from harness.observe.syscalls import Call, blocked_call
+from harness.reading.stillness import is_of_a_gpu
 from harness.reading.waits import ALARM, CPU_LIMIT, OF_PROGRAMS, OF_TIMERS, OURS, SHELLS, TIMER, sleeps
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _EXIT_CODE = 49
 
 _INTERPRETERS = re.compile(r"pypy|perl|ruby|php|node|lua|java|busybox")
 """Programs that can all set an alarm, or end others: what they run does, or does not."""
+
+_CARDS = ("/dev/nv", "/dev/dxg")
+"""Beginnings of the devices by which CUDA works: on a server, on a small board, and below Windows."""
 
 _ALARM = re.compile(r"\b(alarm|setitimer)\b")
 _KILL = re.compile(r"kill|terminate", re.IGNORECASE)
@@ -147,9 +151,19 @@ class Proc(Files):
             sends_signals=sends_signals,
             dead_children=self._dead_children(pid),
             cpu_limit_s=self._cpu_limit_s(pid),
+            has_a_card=not any(map(is_of_a_gpu, threads)) or self._has_a_card(pid),
             age_s=time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[19]) / _TICKS_PER_S,
             undisturbed_since=since,
         )
+
+    def _has_a_card(self, pid: int) -> bool:
+        """Whether it has a GPU open; True where its descriptors cannot be read.
+
+        CUDA has threads also where it sees no card (``CUDA_VISIBLE_DEVICES=``): measured with torch 2.11 on an H200, it
+        has no file of the driver open then, and ``/dev/nvidia0`` from the first count of cards on.
+        """
+        links = [self.link(f"{pid}/fd/{fd}") for fd in self.names(f"{pid}/fd")]
+        return not links or any(link.startswith(_CARDS) for link in links)
 
     def _only_tidies_up(self, pid: int) -> bool:
         """Whether a program that handles whatever would end it does so to tidy up, and not to be let on.

@@ -23,7 +23,7 @@ from harness.reading.loops import endless_by_source, is_to_be_asked, progress, w
 from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
 from harness.reading.standing import ENDS
-from harness.reading.stillness import OF_A_GPU, background, launchers_of, motion, onlookers_of
+from harness.reading.stillness import background, launchers_of, may_use_a_gpu, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
 
 if TYPE_CHECKING:
@@ -424,9 +424,8 @@ class Sampler:
 
         Over a GPU a rank that is still in the call makes its communicator, and how far that is no Python frame tells.
         """
-        for look in self._looks_of(pid):
-            if any(thread.name.startswith(OF_A_GPU) for thread in look.threads):
-                return False
+        if any(map(may_use_a_gpu, self._looks_of(pid))):
+            return False
         return _shows_a_meeting(self._plain_stacks_of(pid).values())
 
     def _looks_of(self, pid: int) -> list[ProcessState]:

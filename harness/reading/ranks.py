@@ -25,7 +25,7 @@ from harness.reading.gpus import KERNEL_S, POLLS_S, SPIN_S, Gpus, GpuView
 from harness.reading.loops import remainder
 from harness.reading.meeting import AWAITS_ID, EARLY, MEETINGS, STORE, Meeting, are_at_the_gpu, launches_in_vain
 from harness.reading.standing import Chance, Standing, alive, may_go_on, standings
-from harness.reading.stillness import OF_A_GPU, STORE_SERVER, onlookers_of
+from harness.reading.stillness import STORE_SERVER, may_use_a_gpu, onlookers_of
 from harness.reading.waits import ONLY_SLEEPS, RESTART, SERVE_MPI, UNSEEN, Ender, sleeps, wait_of
 
 if TYPE_CHECKING:
@@ -612,7 +612,7 @@ def _sleeps_alone(one: Standing) -> bool:
     """
     if one.motion is None or not one.motion.still or not one.motion.background_woke:
         return False
-    if any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads):
+    if may_use_a_gpu(one.looks[-1]):
         return False
     beside = one.runs_python - {one.decides, *one.background}
     locked = {thread.tid for thread in one.looks[-1].threads if _waits_for_its_process(thread)}

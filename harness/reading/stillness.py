@@ -85,7 +85,7 @@ REPORTS = "pt_nccl_heartbt"
 """Name of torch's threads that write a flight recorder. They do so because we ask, for half a minute beside a loop that
 keeps the interpreter's lock, and read files and touch new memory meanwhile."""
 
-OF_A_GPU = ("pt_nccl", "cuda")
+_OF_A_GPU = ("pt_nccl", "cuda")
 """Beginnings of the names of threads that a process has whose messages a GPU may carry."""
 
 TICKER_SHARE = 0.05
@@ -508,6 +508,16 @@ def _woken(first: ProcessState, last: ProcessState) -> set[int]:
         if thread.state in ASLEEP and later.voluntary_switches != thread.voluntary_switches:
             woke.add(thread.tid)
     return woke
+
+
+def is_of_a_gpu(thread: ThreadState) -> bool:
+    """Whether it is a thread of CUDA's, or of NCCL's."""
+    return thread.name.startswith(_OF_A_GPU)
+
+
+def may_use_a_gpu(look: ProcessState) -> bool:
+    """Whether a GPU may carry what a process sends, or make it wait."""
+    return look.has_a_card and any(map(is_of_a_gpu, look.threads))
 
 
 def onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:

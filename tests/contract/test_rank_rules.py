@@ -599,11 +599,12 @@ TIMER = (
 OWN_THREAD = ThreadStack(tid=950, name="Thread-3", frames=TIMER)
 
 
-def with_thread(seen: Case, *, name: str) -> Case:
+def with_thread(seen: Case, *, name: str, has_a_card: bool = True) -> Case:
     """The same with another thread of this name in every process, asleep."""
 
     def more(look: ProcessState) -> ProcessState:
-        return replace(look, threads=(*look.threads, replace(look.threads[0], tid=950, name=name)))
+        beside = replace(look.threads[0], tid=950, name=name)
+        return replace(look, threads=(*look.threads, beside), has_a_card=has_a_card)
 
     return replace(seen, evidence=replace(seen.evidence, processes=tuple(map(more, seen.evidence.processes))))
 
@@ -642,6 +643,12 @@ def with_stack(seen: Case, stack: ThreadStack) -> Case:
 )
 def test_ranks_that_sleep_in_one_call_may_go_on_where_something_can_still_come(seen: Case):
     assert classify(seen).kind is Kind.UNRESOLVED
+
+
+def test_a_thread_of_cudas_in_a_process_without_a_card_carries_nothing():
+    """It is there with ``CUDA_VISIBLE_DEVICES=``, too."""
+    seen = with_thread(certain(REDUCES, REDUCES, world=2), name="cuda-EvtHandlr", has_a_card=False)
+    assert told(classify(seen)) == "HANG collective-stuck medium"
 
 
 COMPRESSES = ThreadStack(

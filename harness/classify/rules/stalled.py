@@ -61,7 +61,7 @@ from harness.reading.meeting import meeting_of
 from harness.reading.pace import ASKED_S, LOOKED_S
 from harness.reading.ranks import idles_for_good, late_ranks
 from harness.reading.standing import ENDS, LOADER_WORKER, MESSAGES, culprit
-from harness.reading.stillness import OF_A_GPU, SAMPLES, STOPPED_S, onlookers_of, plain_onlookers_of
+from harness.reading.stillness import SAMPLES, STOPPED_S, may_use_a_gpu, onlookers_of, plain_onlookers_of
 from harness.reading.waits import (
     FROM_OUTSIDE,
     HANDED_ON,
@@ -388,8 +388,7 @@ def _python_has_ended(case: Case, one: Standing) -> bool:
 
 def _is_plain(one: Standing) -> bool:
     """Whether of a process without stacks the kernel tells who ends its wait: one for a GPU may look like a lock."""
-    at_a_gpu = any(thread.name.startswith(OF_A_GPU) for thread in one.looks[-1].threads)
-    return not one.samples and not at_a_gpu and one.wait is not None and bool(one.wait.enders)
+    return not one.samples and not may_use_a_gpu(one.looks[-1]) and one.wait is not None and bool(one.wait.enders)
 
 
 def _cause(case: Case, job: Job, leader: int, one: Standing) -> str:

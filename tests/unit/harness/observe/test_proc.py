@@ -87,6 +87,24 @@ def test_what_a_thread_is_blocked_in_and_whether_that_ends_by_itself(
     assert (thread.call, thread.timed) == (call, timed)
 
 
+@pytest.mark.parametrize(
+    ("thread", "links", "has_a_card"),
+    [
+        ("cuda00001400006", ("pipe:[7]", "/dev/nvidia0"), True),
+        ("cuda00001400006", ("pipe:[7]", "/dev/null"), False),
+        ("pt_nccl_watchdg", ("/dev/dxg",), True),
+        ("cuda00001400006", (), True),  # nobody may read which files it has open
+        ("python", ("/dev/null",), True),  # nobody asks
+    ],
+)
+def test_a_process_with_threads_of_cudas_has_a_card_if_it_has_one_open(root, thread, links, has_a_card):
+    put(root, "7/task/8", comm=f"{thread}\n")
+    for number, link in enumerate(links):
+        put(root, "7/fd")
+        (root / f"7/fd/{number}").symlink_to(link)
+    assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).has_a_card is has_a_card
+
+
 def test_signals_that_a_timer_of_its_own_may_send_are_named_where_it_handles_them(root):
     (root / "7/status").write_text("SigCgt:\t0000000000002000\n")
     assert Proc(str(root)).look(7, id="proc-1", t_s=3.0).handles == ("SIGALRM",)
