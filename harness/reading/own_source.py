@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from harness.reading.drops import drops_harmlessly
 from harness.reading.loops import tree_of
 from harness.reading.origins import (
     DEEP,
@@ -515,13 +516,15 @@ class Scope:
 
     def _lets_nobody_on(self, node: ast.AST) -> bool:
         operands, methods = _operation(node)
+        if not drops_harmlessly(node, self):
+            return False
         if not self.file.special_methods.isdisjoint(methods) and not all(map(self._is_common, operands)):
             return False
         match node:
             case ast.withitem(context_expr=manager):
                 return isinstance(manager, ast.Call) or self._is_common(manager)
             case ast.Call():
-                return self._is_known(node) and self._hands_over_no_act(node)
+                return self.is_known(node) and self._hands_over_no_act(node)
             case ast.Await(value=ast.Call(func=function)):
                 return self.whole_name(function) == ("asyncio", "sleep")
             case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
@@ -545,7 +548,7 @@ class Scope:
     def _is_made_here(self, names: tuple[str, ...]) -> bool:
         return bool(names) and names[0] in self._made_here
 
-    def _is_known(self, call: ast.Call) -> bool:
+    def is_known(self, call: ast.Call) -> bool:
         """Whether a call is known to let nobody on."""
         names = names_of(call.func)
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(last_name(call.func))):
@@ -573,7 +576,7 @@ class Scope:
     def _may_be_called(self, function: ast.expr) -> bool:
         """Whether a function lets nobody on; what a lambda does is read where it stands."""
         is_read_here = isinstance(function, ast.Lambda | ast.Constant)
-        return is_read_here or self._is_known(ast.Call(func=function, args=[], keywords=[]))
+        return is_read_here or self.is_known(ast.Call(func=function, args=[], keywords=[]))
 
     def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
         name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -641,6 +644,10 @@ class Scope:
         if not sources or deep >= DEEP:
             return False
         return all(not one.is_item and ask(Scope(self.file, one.function), one.value, deep + 1) for one in sources)
+
+    def within(self, function: ast.AST) -> Scope:
+        """The scope of another function of the same file."""
+        return Scope(self.file, function, self.deep)
 
     @property
     def body(self) -> tuple[ast.AST, ...]:

@@ -680,6 +680,91 @@ def test_an_attribute_of_what_is_more_than_a_thread_is_seen():
     assert looks_on(*threads(COUNTS.replace("Meter(Thread)", "Meter(HasTraits)"))) is False
 
 
+DROPPED = {
+    "a-name": """
+ends = [socket.socketpair()[1]]
+def beside():
+    turns, end = 0, ends.pop()
+    while True:
+        time.sleep(3)
+        turns += 1
+        if turns == 24:
+            end = turns
+""",
+    "a-list": """
+ends = [socket.socketpair()[1]]
+def beside():
+    turns, rows = 0, list(ends)
+    ends.clear()
+    while True:
+        time.sleep(3)
+        turns += 1
+        if turns == 24:
+            rows = []
+""",
+    "what-a-list-had": """
+def beside():
+    rows = [child.stdin]
+    while True:
+        time.sleep(3)
+        rows.clear()
+child.stdin = None
+""",
+    "an-attribute": """
+from threading import Thread
+class Beat(Thread):
+    def __init__(self, end):
+        self.end, self.turns = end, 0
+    def run(self):
+        while True:
+            time.sleep(3)
+            self.turns += 1
+            self.end = self.end if self.turns < 24 else 0
+Beat(socket.socketpair()[1]).start()
+""",
+    "what-another-file-made": """
+import other
+def beside():
+    turns, job = 0, other.Job()
+    while True:
+        time.sleep(3)
+        turns += 1
+        job = turns
+""",
+}
+
+
+@pytest.mark.parametrize("body", DROPPED.values(), ids=DROPPED)
+def test_the_last_reference_to_a_thing_may_be_let_go_of_where_a_name_gets_another_value(body):
+    assert looks_on(*threads("import socket\n" + body)) is False
+
+
+def test_numbers_texts_and_what_another_name_still_has_are_of_no_consequence():
+    body = """
+def size(x):
+    x = x / 1e6
+    return f"{x:.1f} MB"
+def beside(procs):
+    last, peak = time.time(), 0
+    state = {}
+    while True:
+        time.sleep(3)
+        now = time.time()
+        rate, last = stats["n"] / (now - last), now
+        alive = [p for p in procs if p.is_alive()]
+        first = alive[0] if alive else None
+        peak = max(peak, me.memory_info().rss)
+        text = size(peak).split()[0]
+        row = {"rate": rate, "alive": len(alive)}
+        row.update(gpu=torch.cuda.memory_allocated() / 2**20)
+        state["last"] = now
+        state.clear()
+        print(json.dumps(row), text)
+threading.Thread(target=beside, args=(threads,)).start()
+"""
+    assert looks_on(*threads(body)) is True
+
+
 def test_what_a_progress_bar_writes_is_for_people():
     assert looks_on(*threads("from tqdm import tqdm\n" + ALIVE.replace("log.info(", "tqdm.write("))) is True
 
