@@ -21,7 +21,7 @@ from harness.reading.awaits import rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, is_to_be_asked, progress, with_variables
 from harness.reading.meeting import meeting_of
-from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
+from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between, words_that_hand_out
 from harness.reading.standing import ENDS
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
@@ -116,6 +116,7 @@ class Sampler:
         self._openings: dict[int, str] = {}
         self._before: dict[int, ProcessState] = {}
         self._with_alarm: set[int] = set()
+        self._hands_out: set[str] = set()
         self._programs: dict[tuple[int, frozenset[str]], Mapping[str, str] | None] = {}
         self._speaks_of_alarms: dict[int, bool] = {}
         self._moved_before = False
@@ -129,7 +130,7 @@ class Sampler:
         owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
         crews = Counter(owners.values())
         nobodys = 0 if set(mains.values()) == {0} else -1  # what started the ranks is none of them
-        ends = Ends({pid: member.parent for pid, member in members.items()})
+        ends = Ends({pid: member.parent for pid, member in members.items()}, hands_out=self._hands_out)
         for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
             rank = owners[pid]
             number = self._numbers["look"] + 1
@@ -266,6 +267,7 @@ class Sampler:
             if sample is not None:
                 texts = sources(sample)
                 files = self._program(sample, texts)
+                self._hands_out |= words_that_hand_out(texts if files is None else files)
                 if sets_an_alarm(texts if files is None else files):
                     self._with_alarm.add(sample.pid)
                 sample = _less_plain(of_sample(sample, texts), files)

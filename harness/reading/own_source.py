@@ -7,6 +7,7 @@ file's own may come to is followed into it; what another file of the program def
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -123,6 +124,9 @@ _ALARMS = frozenset(
     }
 )
 """Calls by which a program is interrupted later, or its main thread once that wakes, without a trace until then."""
+
+_CALLS_C = frozenset({"ctypes", "cffi"})
+_ALARMS_IN_C = re.compile(r"\b(u?alarm|setitimer)\b")
 
 _AT_EACH_LINE = frozenset({"settrace", "setprofile", "addaudithook"})
 
@@ -327,7 +331,14 @@ class SourceFile:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and (self._is_an_alarm(names_of(node.func)) or _ends_later(node)):
                 return True
+            if self._calls_c and _ALARMS_IN_C.search(_word_of(node)):
+                return True
         return False
+
+    @cached_property
+    def _calls_c(self) -> bool:
+        """Whether it may call the C library itself: ``ctypes.CDLL(None).alarm(30)``."""
+        return any(names[0] in _CALLS_C for names in self.imported.values())
 
     def _is_an_alarm(self, names: tuple[str, ...]) -> bool:
         if not names:
@@ -402,6 +413,15 @@ def _line_of(node: ast.AST) -> int:
             return one.lineno
         case _:
             return getattr(node, "lineno", 0)
+
+
+def _word_of(node: ast.AST) -> str:
+    """The name of an attribute, or a text: ``getattr(libc, "alarm")``, ``ffi.cdef("unsigned alarm(unsigned);")``."""
+    match node:
+        case ast.Attribute(attr=word) | ast.Constant(value=str() as word):
+            return word
+        case _:
+            return ""
 
 
 def _ends_later(call: ast.Call) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
-from harness.reading.onlookers import looks_on, of_sample, sets_an_alarm, stand_between
+from harness.reading.onlookers import looks_on, of_sample, sets_an_alarm, stand_between, words_that_hand_out
 from harness.reading.stillness import actors_of, onlookers_of, plain_onlookers_of
 
 LIB = "/usr/lib/python3.11/"
@@ -626,12 +626,30 @@ def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, e
         ("faulthandler.dump_traceback_later(25)", False),
         ("faulthandler.dump_traceback_later(25, exit=False)", False),
         ("pager.alarm('loss is nan')", False),
+        ("import ctypes; ctypes.CDLL(None).alarm(25)", True),
+        ("import ctypes; getattr(ctypes.CDLL(None), 'setitimer')(0, later, None)", True),
+        ("from cffi import FFI; FFI().cdef('unsigned alarm(unsigned seconds);')", True),
+        ("import ctypes; ctypes.CDLL(None).usleep(25)", False),
         ("sys.settrace(out_of_time)", True),
         ("threading.setprofile(count)", True),
     ],
 )
 def test_an_alarm_that_the_kernel_does_not_show_stands_in_the_source(line, sets):
     assert sets_an_alarm({"/src/train.py": ALIVE, "/src/limits.py": f"{line}\n"}) is sets
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("path.write_text(manager.address)", {"address"}),
+        ("socket.send_fds(other, [b'x'], [end])", {"send_fds"}),
+        ("from socket import send_fds", {"send_fds"}),
+        ("other.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])", {"SCM_RIGHTS"}),
+        ("other.send(b'x')", set()),
+    ],
+)
+def test_what_a_program_hands_out_stands_in_its_source(line, words):
+    assert words_that_hand_out({"/src/train.py": ALIVE, "/src/serve.py": f"{line}\n"}) == words
 
 
 @pytest.mark.parametrize(
