@@ -46,7 +46,7 @@ _NOBODY_ELSES = ("/dev/zero", "/SYSV00000000")
 
 _ANY_SEMAPHORE = "/dev/shm/sem."
 _ITS_CODE = re.compile(r"(_multiprocessing\b|(lib)?python[\d.t]*(\.so|$)|$)")
-"""Files with the code by which multiprocessing takes a lock, or not known which: it takes its name from each at once."""
+"""Files with the code by which multiprocessing waits for a lock, or not known which: it takes each its name at once."""
 
 _DELETED = " (deleted)"
 _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")

@@ -21,7 +21,7 @@ from harness.reading.awaits import rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, is_to_be_asked, progress, with_variables
 from harness.reading.meeting import meeting_of
-from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between, words_that_hand_out
+from harness.reading.onlookers import are_written_to, of_sample, sets_an_alarm, stand_between, words_that_hand_out
 from harness.reading.standing import ENDS
 from harness.reading.stillness import OF_A_GPU, background, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
@@ -79,11 +79,14 @@ def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
     return any(meeting_of(thread) is not None for thread in threads)
 
 
-def _less_plain(sample: StackSample, files: Mapping[str, str] | None) -> StackSample:
-    """The same, without plain onlookers where one of its program's ``files`` stands between, or not all were read."""
-    if not sample.plain_onlookers:
-        return sample
-    return replace(sample, plain_onlookers=()) if files is None or stand_between(files) else sample
+def _in_its_program(sample: StackSample, files: Mapping[str, str] | None) -> StackSample:
+    """The same, with what its program's ``files`` say of its threads, those of packages among them.
+
+    Without plain onlookers where one of them stands between, or not all were read.
+    """
+    if sample.plain_onlookers and (files is None or stand_between(files)):
+        sample = replace(sample, plain_onlookers=())
+    return replace(sample, is_written_to=files is None or are_written_to(files))
 
 
 class Sampler:
@@ -270,7 +273,7 @@ class Sampler:
                 self._hands_out |= words_that_hand_out(texts if files is None else files)
                 if sets_an_alarm(texts if files is None else files):
                     self._with_alarm.add(sample.pid)
-                sample = _less_plain(of_sample(sample, texts), files)
+                sample = _in_its_program(of_sample(sample, texts), files)
                 if sample.native:
                     sample = replace(sample, loops=endless_by_source(sample, texts, also=asks_anew))
                 self.stacks.append(self._with_what_locals_tell(sample))
@@ -338,7 +341,7 @@ class Sampler:
         for at in places:
             sample = with_awaited(self.stacks[at], loop.awaited)
             texts = sources(replace(sample, threads=(*sample.threads, *loop.tasks)))
-            self.stacks[at] = _less_plain(with_onlookers(sample, loop, texts), self._program(sample, texts))
+            self.stacks[at] = _in_its_program(with_onlookers(sample, loop, texts), self._program(sample, texts))
 
     def _program(self, sample: StackSample, texts: Mapping[str, str]) -> Mapping[str, str] | None:
         """The program's own files, read once for all samples of a process that are in the same ones."""

@@ -162,6 +162,12 @@ def sets_an_alarm(source_of: Mapping[str, str]) -> bool:
     return any(file is not None and file.sets_an_alarm for file in files)
 
 
+def are_written_to(source_of: Mapping[str, str]) -> bool:
+    """Whether a progress bar, say, may write to a stream that some file of the program makes, or draw by its class."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and file.is_written_to for file in files)
+
+
 def words_that_hand_out(source_of: Mapping[str, str]) -> frozenset[str]:
     """The words in a program's files by which somebody outside may know where it listens, or have what it opened."""
     files = [file for file in map(file_of, source_of.values()) if file is not None]

@@ -154,8 +154,12 @@ _ITERATE = words(
 _WRITE_FOR_ALL = frozenset({"StreamHandler", "basicConfig", "tqdm", "trange"})
 """What writes, to the stream that it is made with, whatever other code logs or counts."""
 
-_HOOKS = words(
-    "excepthook finalize callbacks setLogRecordFactory redirect_stdout dup2",
+_BARS = frozenset({"tqdm"})
+_REDIRECTS = words("redirect_stdout redirect_stderr dup2")
+"""What sends elsewhere what others print."""
+
+_HOOKS = _REDIRECTS | words(
+    "excepthook finalize callbacks setLogRecordFactory",
     "MemoryHandler QueueHandler SocketHandler DatagramHandler HTTPHandler rotator namer",
 )
 """Names by which a file has such functions called from elsewhere, or sends what it prints or logs to somebody."""
@@ -268,6 +272,27 @@ class SourceFile:
         """Whether it is a class of a module whose functions are taken to be harmless: they call its methods."""
         names = names_of(base)
         return bool(names) and self.imported.get(names[0], ("",))[0] in MODULES
+
+    @cached_property
+    def is_written_to(self) -> bool:
+        """Whether it has what others write to: a stream for a bar, or in the place of ``sys.stderr``, a bar's class."""
+        if not self.mentions.isdisjoint(_REDIRECTS):
+            return True
+        for node in ast.walk(self.tree):
+            if not self._is_for_people(node) or self._is_a_stream_set(node):
+                return True
+            if isinstance(node, ast.ClassDef) and any(self._is_a_bar(base) for base in node.bases):
+                return True
+        return False
+
+    def _is_a_bar(self, base: ast.expr) -> bool:
+        return self.imported.get(next(iter(names_of(base)), ""), ("",))[0] in _BARS
+
+    def _is_a_stream_set(self, node: ast.AST) -> bool:
+        """Whether ``sys.stderr`` becomes something else there than a file that people alone read."""
+        scope = Scope(self, self.tree)
+        is_one = isinstance(node, ast.Assign) and any(scope.whole_name(one) in _STREAMS for one in node.targets)
+        return is_one and not scope.is_a_file(node.value)
 
     def _is_for_people(self, node: ast.AST) -> bool:
         """Whether what it makes of records, if that is what it does, nobody in the program can wait for."""
@@ -418,8 +443,10 @@ def _line_of(node: ast.AST) -> int:
 def _word_of(node: ast.AST) -> str:
     """The name of an attribute, or a text: ``getattr(libc, "alarm")``, ``ffi.cdef("unsigned alarm(unsigned);")``."""
     match node:
-        case ast.Attribute(attr=word) | ast.Constant(value=str() as word):
+        case ast.Attribute(attr=word):
             return word
+        case ast.Constant(value=str()):
+            return str(node.value)
         case _:
             return ""
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
-from harness.reading.onlookers import looks_on, of_sample, sets_an_alarm, stand_between, words_that_hand_out
+from harness.reading.onlookers import (
+    are_written_to,
+    looks_on,
+    of_sample,
+    sets_an_alarm,
+    stand_between,
+    words_that_hand_out,
+)
 from harness.reading.stillness import actors_of, onlookers_of, plain_onlookers_of
 
 LIB = "/usr/lib/python3.11/"
@@ -801,6 +808,25 @@ ELSEWHERE = {
 def test_another_file_of_the_program_may_stand_between(other):
     """``log.info`` of one file comes to the handler that another one made."""
     assert stand_between({"/src/beat.py": HEAD + ALIVE, "/src/main.py": other})
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("tqdm(rows, file=Stream())", True),
+        ("tqdm(rows, file=sys.stdout)", False),
+        ("tqdm(rows)", False),
+        ("sys.stderr = Tee(sys.stderr)", True),
+        ("sys.stderr = sys.stdout", False),
+        ("sys.stdout = open('log.txt', 'w')", False),
+        ("with contextlib.redirect_stderr(stream): train()", True),
+        ("class Bar(tqdm): pass", True),
+        ("class Bar: pass", False),
+    ],
+)
+def test_a_progress_bar_writes_to_a_stream_or_draws_by_a_class_that_the_program_makes(line, expected):
+    source = f"import contextlib, sys\nfrom tqdm import tqdm\n{line}\n"
+    assert are_written_to({"/src/beat.py": HEAD + ALIVE, "/src/main.py": source}) is expected
 
 
 def test_files_that_put_nothing_behind_what_others_call_stand_between_nobody():
