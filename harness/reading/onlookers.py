@@ -168,6 +168,12 @@ def are_written_to(source_of: Mapping[str, str]) -> bool:
     return any(file is not None and file.is_written_to for file in files)
 
 
+def compile_texts(source_of: Mapping[str, str]) -> bool:
+    """Whether some file of the program may run under a file's name what does not stand in that file."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and file.compiles_texts for file in files)
+
+
 def words_that_hand_out(source_of: Mapping[str, str]) -> frozenset[str]:
     """The words in a program's files by which somebody outside may know where it listens, or have what it opened."""
     files = [file for file in map(file_of, source_of.values()) if file is not None]

@@ -154,6 +154,8 @@ _ITERATE = words(
 _WRITE_FOR_ALL = frozenset({"StreamHandler", "basicConfig", "tqdm", "trange"})
 """What writes, to the stream that it is made with, whatever other code logs or counts."""
 
+_READS = frozenset({"read", "read_text"})
+
 _BARS = frozenset({"tqdm"})
 _REDIRECTS = words("redirect_stdout redirect_stderr dup2")
 """What sends elsewhere what others print."""
@@ -284,6 +286,12 @@ class SourceFile:
             if isinstance(node, ast.ClassDef) and any(self._is_a_bar(base) for base in node.bases):
                 return True
         return False
+
+    @cached_property
+    def compiles_texts(self) -> bool:
+        """Whether it compiles what was not just read as if it stood in a file: ``compile(text, "a.py", "exec")``."""
+        is_its_own = "compile" in self.imported or "compile" in self.functions
+        return not is_its_own and any(map(_compiles_a_text, ast.walk(self.tree)))
 
     def _is_a_bar(self, base: ast.expr) -> bool:
         return self.imported.get(next(iter(names_of(base)), ""), ("",))[0] in _BARS
@@ -438,6 +446,18 @@ def _line_of(node: ast.AST) -> int:
             return one.lineno
         case _:
             return getattr(node, "lineno", 0)
+
+
+def _compiles_a_text(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="compile"), args=[ast.Call(func=reads), *_]) if last_name(reads) in _READS:
+            return False
+        case ast.Call(func=ast.Name(id="compile"), args=[_, ast.Constant(value=str()) as name, *_]):
+            return not str(name.value).startswith("<")
+        case ast.Call(func=ast.Name(id="compile")):
+            return True
+        case _:
+            return False
 
 
 def _word_of(node: ast.AST) -> str:

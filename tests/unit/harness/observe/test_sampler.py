@@ -1,6 +1,7 @@
 """What the sampler adds to the samples that it keeps."""
 
 import os
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -167,6 +168,28 @@ def in_a_program(tmp_path, module):
 def test_who_is_handed_something_is_asked_of_all_of_the_program(tmp_path):
     sampler = in_a_program(tmp_path, "socket.send_fds(other, [b'x'], [end])")
     assert sampler._hands_out == {"send_fds"}
+
+
+@pytest.mark.parametrize(
+    ("age_s", "line", "looks_on"),
+    [(86_400.0, "", True), (0.0, "", False), (86_400.0, "exec(compile(text, 'train.py', 'exec'))", False)],
+    ids=["as it stands", "changed", "compiled"],
+)
+def test_the_source_of_a_thread_says_nothing_where_it_may_run_something_else(age_s, line, looks_on, tmp_path):
+    train = tmp_path / "train.py"
+    train.write_text(f"import time\ndef beat():\n    while True:\n        time.sleep(1)\n{line}\n")
+    os.utime(train, (time.time() - age_s, time.time() - age_s))
+
+    class Beats(ScriptedSource):
+        def sample(self, **how):
+            answer = super().sample(**how)
+            beat = replace(answer.threads[0], tid=7, frames=(Frame(function="beat", file=str(train), line=4),))
+            return replace(answer, pid=os.getpid(), threads=(beat,))
+
+    sampler = sampler_of(Beats(), tmp_path=tmp_path)
+    sampler.look()
+    sampler.dump(Native.NONE)
+    assert sampler.stacks[0].onlookers == ((7,) if looks_on else ())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.reading.onlookers import (
     are_written_to,
+    compile_texts,
     looks_on,
     of_sample,
     sets_an_alarm,
@@ -827,6 +828,22 @@ def test_another_file_of_the_program_may_stand_between(other):
 def test_a_progress_bar_writes_to_a_stream_or_draws_by_a_class_that_the_program_makes(line, expected):
     source = f"import contextlib, sys\nfrom tqdm import tqdm\n{line}\n"
     assert are_written_to({"/src/beat.py": HEAD + ALIVE, "/src/main.py": source}) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("exec(compile(text, 'train.py', 'exec'))", True),
+        ("exec(compile(open(path).read().replace('a', 'b'), path, 'exec'))", True),
+        ("exec(compile(open(path).read(), path, 'exec'))", False),
+        ("exec(compile(pathlib.Path('a.py').read_text(), 'a.py', 'exec'))", False),
+        ("eval(compile(text, '<formula>', 'eval'))", False),
+        ("re.compile(text)", False),
+        ("from torch import compile; compile(model)", False),
+    ],
+)
+def test_what_is_compiled_as_if_it_stood_in_a_file_is_not_what_stands_there(line, expected):
+    assert compile_texts({"/src/beat.py": HEAD + ALIVE, "/src/main.py": f"{line}\n"}) is expected
 
 
 def test_files_that_put_nothing_behind_what_others_call_stand_between_nobody():
