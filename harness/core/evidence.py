@@ -159,7 +159,8 @@ class StackSample:
     ``endless_onlookers`` those in a loop that no exception ends, and ``launchers`` those in one that only the end of a
     process ends; ``actors`` are threads that may do such a thing. Tasks of an event loop that wakes for nothing else
     stand among onlookers by negative numbers. ``joins`` are pairs of threads of which the first waits, without a
-    limit, for the second to end.
+    limit, for the second to end. ``is_written_to`` says that a package may write to a stream of the program's own, or
+    draw by a class of it.
     """
 
     id: EvidenceId
@@ -180,6 +181,7 @@ class StackSample:
     launchers: tuple[int, ...] = ()
     actors: tuple[int, ...] = ()
     joins: tuple[tuple[int, int], ...] = ()
+    is_written_to: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

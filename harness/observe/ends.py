@@ -20,10 +20,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.procfs import Files, bits_of
-from harness.reading.waits import BEGINS, LETS_NOBODY_ON, OWN_CONNECTION, OWN_SERVICE, SIGNAL_CALLS
+from harness.reading.waits import (
+    ADDRESSES,
+    BEGINS,
+    DESCRIPTORS,
+    LETS_NOBODY_ON,
+    OWN_CONNECTION,
+    OWN_SERVICE,
+    SIGNAL_CALLS,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
@@ -33,8 +41,12 @@ _PRIVATE = 128
 _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
 
-_NOBODY_ELSES = ("/dev/zero", "/SYSV00000000", "/dev/shm/sem.")
-"""How the kernel calls shared memory without a file or a key, and a semaphore that has lost its name."""
+_NOBODY_ELSES = ("/dev/zero", "/SYSV00000000")
+"""How the kernel calls shared memory without a file or a key."""
+
+_ANY_SEMAPHORE = "/dev/shm/sem."
+_ITS_CODE = re.compile(r"(_multiprocessing\b|(lib)?python[\d.t]*(\.so|$)|$)")
+"""Files with the code by which multiprocessing waits for a lock, or not known which: it takes each its name at once."""
 
 _DELETED = " (deleted)"
 _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
@@ -124,11 +136,16 @@ class End(NamedTuple):
 class Ends:
     """The open files, sockets and locks of the trial's processes at one moment, looked up when they are asked for.
 
-    ``parents`` gives every live process of the trial with its parent.
+    ``parents`` gives every live process of the trial with its parent. ``hands_out`` are the words of its source by
+    which somebody outside may know where it listens, or have what it opened.
     """
 
-    def __init__(self, parents: Mapping[int, int], *, files: Files | None = None) -> None:
+    def __init__(
+        self, parents: Mapping[int, int], *, files: Files | None = None, hands_out: Collection[str] = ()
+    ) -> None:
         self._parents, self._files = dict(parents), files or Files()
+        self._tells_addresses = not ADDRESSES.isdisjoint(hands_out)
+        self._sends_descriptors = not DESCRIPTORS.isdisjoint(hands_out)
         self._code: dict[int, list[_Region]] = {}
 
     def of(self, pid: int, call: Call) -> End:
@@ -192,11 +209,19 @@ class Ends:
         if at is None or "s" not in at.permissions:
             return End("futex", outside=False)
         holders = tuple(sorted(self._mapped.get(at.key, set[int]()) - {pid}))
-        # No other program can map memory that no file stands for, nor a lock of multiprocessing, whose name nobody was
-        # told. Any other file may have been handed out open (a memfd), or mapped before it lost its name.
+        outside = not self._is_of_nobody_else(pid, call, at)
+        return End("futex-shared", "a lock that processes share", holders or (pid,), outside=outside)
+
+    def _is_of_nobody_else(self, pid: int, call: Call, at: _Region) -> bool:
+        """Whether no other program can map this memory.
+
+        That no file stands for, or a lock of multiprocessing, whose name nobody was told. Any other file may have been
+        handed out open (a memfd), or mapped before it lost its name, and any other semaphore opened by it.
+        """
         name = self._name_now(pid, at)
-        is_private = name.startswith(_SEMAPHORE) or (not name and at.file.startswith(_NOBODY_ELSES))
-        return End("futex-shared", "a lock that processes share", holders or (pid,), outside=not is_private)
+        if name or not at.file.startswith(_ANY_SEMAPHORE):
+            return name.startswith(_SEMAPHORE) or (not name and at.file.startswith(_NOBODY_ELSES))
+        return _ITS_CODE.match(self.library(pid, call)) is not None
 
     def _name_now(self, pid: int, region: _Region) -> str:
         """The name by which other programs find a piece of shared memory; empty where it has none.
@@ -300,7 +325,8 @@ class Ends:
         opposite = "w" if reads else "r"
         holders = self._holding(target, modes=(opposite, "rw"))
         what = "something in a pipe" if reads else "room in a pipe"
-        return End("pipe-read" if reads else "pipe-write", what, holders, outside=not holders)
+        outside = not holders or self._sends_descriptors
+        return End("pipe-read" if reads else "pipe-write", what, holders, outside=outside)
 
     def _event(self, pid: int, target: str) -> End:
         """An eventfd: who has it open may write to it.
@@ -366,10 +392,11 @@ class Ends:
         peer_inode = self._peers.get(inode)
         if peer_inode is None:
             if _LISTENER in self._line_of(pid, inode):
-                return End("socket-unix", OWN_CONNECTION, self._clients(pid), outside=False)
+                return End("socket-unix", OWN_CONNECTION, self._clients(pid), outside=self._tells_addresses)
             return End("socket-unix", outside=True)
         holders = self._holding(f"socket:[{peer_inode}]")
-        return End("socket-unix", "a socket of this machine", holders, outside=not holders)
+        outside = not holders or self._sends_descriptors
+        return End("socket-unix", "a socket of this machine", holders, outside=outside)
 
     def _clients(self, pid: int) -> tuple[int, ...]:
         """Who may connect where multiprocessing listens: the whole trial, for an address can be handed on.
@@ -398,7 +425,7 @@ class Ends:
         holders = self._holding(f"socket:[{peer}]") if peer != "0" else ()
         address = _address(row[2])
         call = "socket-unix" if address.startswith(("127.", "::1", "::ffff:127.")) else "socket-inet"
-        return End(call, f"a socket to {address}", holders, outside=not holders)
+        return End(call, f"a socket to {address}", holders, outside=not holders or self._sends_descriptors)
 
     def _line_of(self, pid: int, inode: int) -> str:
         """What the kernel's table of UNIX sockets says of one; empty where it is not there."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
@@ -16,12 +16,19 @@ from harness.observe.handlers import began_with_an_alarm, by_python, by_the_prog
 from harness.observe.proc import listed_as
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
-from harness.observe.stacks.pyspy import program, sources
+from harness.observe.stacks.pyspy import changed, program, sources
 from harness.reading.awaits import rests_in_a_loop, with_awaited, with_onlookers
 from harness.reading.frames import deciding_thread, thread_of
 from harness.reading.loops import endless_by_source, is_to_be_asked, progress, with_variables
 from harness.reading.meeting import meeting_of
-from harness.reading.onlookers import of_sample, sets_an_alarm, stand_between
+from harness.reading.onlookers import (
+    are_written_to,
+    compile_texts,
+    of_sample,
+    sets_an_alarm,
+    stand_between,
+    words_that_hand_out,
+)
 from harness.reading.standing import ENDS
 from harness.reading.stillness import background, launchers_of, may_use_a_gpu, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
@@ -82,11 +89,27 @@ def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
     return any(meeting_of(thread) is not None for thread in threads)
 
 
-def _less_plain(sample: StackSample, files: Mapping[str, str] | None) -> StackSample:
-    """The same, without plain onlookers where one of its program's ``files`` stands between, or not all were read."""
-    if not sample.plain_onlookers:
-        return sample
-    return replace(sample, plain_onlookers=()) if files is None or stand_between(files) else sample
+def _in_its_program(sample: StackSample, files: Mapping[str, str] | None) -> StackSample:
+    """The same, with what its program's ``files`` say of its threads, those of packages among them.
+
+    Without plain onlookers where one of them stands between, or not all were read.
+    """
+    if sample.plain_onlookers and (files is None or stand_between(files)):
+        sample = replace(sample, plain_onlookers=())
+    return replace(sample, is_written_to=files is None or are_written_to(files))
+
+
+class _Source(NamedTuple):
+    """What was read of a program, as far as its process runs it as it stands: not what was changed since it began.
+
+    ``all`` that was read, ``texts`` of the files on its stack, ``files`` of all its own, None where one is missing, and
+    the paths that are ``unsure``.
+    """
+
+    all: Mapping[str, str]
+    texts: Mapping[str, str]
+    files: Mapping[str, str] | None
+    unsure: frozenset[str]
 
 
 class Sampler:
@@ -119,6 +142,7 @@ class Sampler:
         self._openings: dict[int, str] = {}
         self._before: dict[int, ProcessState] = {}
         self._with_alarm: set[int] = set()
+        self._hands_out: set[str] = set()
         self._programs: dict[tuple[int, frozenset[str]], Mapping[str, str] | None] = {}
         self._speaks_of_alarms: dict[int, bool] = {}
         self._moved_before = False
@@ -134,7 +158,7 @@ class Sampler:
         owners = {pid: self._census.owner(pid, mains) for pid in {*members, *mains}}
         crews = Counter(owners.values())
         nobodys = 0 if set(mains.values()) == {0} else -1  # what started the ranks is none of them
-        ends = Ends({pid: member.parent for pid, member in members.items()})
+        ends = Ends({pid: member.parent for pid, member in members.items()}, hands_out=self._hands_out)
         for pid in sorted(owners, key=lambda pid: (pid not in mains, pid)):
             rank = owners[pid]
             number = self._numbers["look"] + 1
@@ -282,14 +306,7 @@ class Sampler:
             for failure in failures:
                 self._note_failure(failure)
             if sample is not None:
-                texts = sources(sample)
-                files = self._program(sample, texts)
-                if sets_an_alarm(texts if files is None else files):
-                    self._with_alarm.add(sample.pid)
-                sample = _less_plain(of_sample(sample, texts), files)
-                if sample.native:
-                    sample = replace(sample, loops=endless_by_source(sample, texts, also=asks_anew))
-                self.stacks.append(self._with_what_locals_tell(sample))
+                self.stacks.append(self._with_what_locals_tell(self._with_its_source(sample)))
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             list(pool.map(self._ask_inside, self._ranks().values(), self._ranks().keys()))
             list(pool.map(partial(self._ask_helpers, taken), self._ranks().keys()))
@@ -319,7 +336,7 @@ class Sampler:
         limit_s = ANSWER_S if telling else ANY_ANSWER_S
         answer = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=limit_s)
         if computes:
-            sample = with_variables(sample, answer.variables, sources(sample))
+            sample = with_variables(sample, answer.variables, self._source(sample).texts)
         self.stacks[place] = replace(sample, positions=answer.positions, ran=answer.ran)
 
     def _ask_helpers(self, taken: int, rank: int) -> None:
@@ -353,8 +370,27 @@ class Sampler:
         loop = asker.inside(pid=pid, rank=rank, trial_dir=self._trial_dir, limit_s=ANSWER_S, asleep=True).loop
         for at in places:
             sample = with_awaited(self.stacks[at], loop.awaited)
-            texts = sources(replace(sample, threads=(*sample.threads, *loop.tasks)))
-            self.stacks[at] = _less_plain(with_onlookers(sample, loop, texts), self._program(sample, texts))
+            source = self._source(replace(sample, threads=(*sample.threads, *loop.tasks)))
+            self.stacks[at] = _in_its_program(with_onlookers(sample, loop, source.texts), source.files)
+
+    def _with_its_source(self, sample: StackSample) -> StackSample:
+        """The sample with what the source of its process says of its threads and loops."""
+        source = self._source(sample)
+        self._hands_out |= words_that_hand_out(source.all)
+        if sets_an_alarm(source.all):
+            self._with_alarm.add(sample.pid)
+        sample = _in_its_program(of_sample(sample, source.texts), source.files)
+        if sample.native:
+            return replace(sample, loops=endless_by_source(sample, source.texts, also=asks_anew))
+        return replace(sample, loops=tuple(loop for loop in sample.loops if loop.file not in source.unsure))
+
+    def _source(self, sample: StackSample) -> _Source:
+        texts = sources(sample)
+        files = self._program(sample, texts)
+        read = {**texts, **(files or {})}
+        unsure = frozenset(read) if compile_texts(read) else changed(sample.pid, read)
+        sure = {path: text for path, text in texts.items() if path not in unsure}
+        return _Source(texts if files is None else files, sure, None if unsure else files, unsure)
 
     def _program(self, sample: StackSample, texts: Mapping[str, str]) -> Mapping[str, str] | None:
         """The program's own files, read once for all samples of a process that are in the same ones."""

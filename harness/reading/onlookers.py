@@ -31,6 +31,7 @@ from harness.reading.origins import FUNCTION_NODES, PACKAGES, within
 from harness.reading.own_source import Scope, file_of
 from harness.reading.raising import may_raise, raising_calls
 from harness.reading.turns import turn_of
+from harness.reading.waits import ADDRESSES, DESCRIPTORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,6 +160,24 @@ def sets_an_alarm(source_of: Mapping[str, str]) -> bool:
     """Whether some file of the program sets an alarm, or has it end later: ``dump_traceback_later(25, exit=True)``."""
     files = map(file_of, source_of.values())
     return any(file is not None and file.sets_an_alarm for file in files)
+
+
+def are_written_to(source_of: Mapping[str, str]) -> bool:
+    """Whether a progress bar, say, may write to a stream that some file of the program makes, or draw by its class."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and file.is_written_to for file in files)
+
+
+def compile_texts(source_of: Mapping[str, str]) -> bool:
+    """Whether some file of the program may run under a file's name what does not stand in that file."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and file.compiles_texts for file in files)
+
+
+def words_that_hand_out(source_of: Mapping[str, str]) -> frozenset[str]:
+    """The words in a program's files by which somebody outside may know where it listens, or have what it opened."""
+    files = [file for file in map(file_of, source_of.values()) if file is not None]
+    return frozenset[str]().union(*(file.mentions & (ADDRESSES | DESCRIPTORS) for file in files))
 
 
 def _is_plain(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:

@@ -110,6 +110,7 @@ _HAND_BACK = frozenset({"functools", "operator", "gc"})
 """Modules of those above whose functions give what they were handed, or what anybody has made."""
 
 _FILLED_BY = words("add append appendleft insert setdefault extend update")
+_EMPTIED_BY = words("clear discard pop popitem popleft remove")
 _SAME_ITEMS = words("copy items keys values")
 _CONTAINERS = words("Counter OrderedDict defaultdict deque")
 
@@ -153,6 +154,7 @@ class Origins:
         self._unclear: set[tuple[ast.AST, str]] = set()
         self._attributes: dict[str, list[Source]] = {}
         self._filled: dict[str, list[Source]] = {}
+        self._emptied: set[str] = set()
         self._calls: dict[str, list[tuple[ast.Call, ast.AST]]] = {}
         self._parameters: dict[tuple[ast.AST, str], tuple[FunctionNode, ast.arg]] = {}
         self._mentions: Counter[str] = Counter()
@@ -177,11 +179,11 @@ class Origins:
             case ast.Attribute():
                 return bool(self.package_of(node, function))
             case ast.Call():
-                return self._once("call", node, lambda: self._gives_common(node, function))
+                return self.once("call", node, lambda: self._gives_common(node, function))
             case ast.Subscript(value=value):
                 return self.has_common_items(value, function)
             case _ if isinstance(node, _OF_OPERANDS):
-                return all(self.is_common(one, function) for one in _operands(node))
+                return all(self.is_common(one, function) for one in operands_of(node))
             case _:
                 return isinstance(node, _PLAIN)
 
@@ -195,9 +197,11 @@ class Origins:
             case ast.Attribute(attr=name) if _is_of_self(node):
                 return self._have_common_items(name, self._attributes.get(name))
             case ast.Call():
-                return self._once("items", node, lambda: self._gives_common_items(node, function))
+                return self.once("items", node, lambda: self._gives_common_items(node, function))
             case _:
-                return isinstance(node, _DISPLAYS) and all(self._is_common_item(one, function) for one in _items(node))
+                return isinstance(node, _DISPLAYS) and all(
+                    self._is_common_item(one, function) for one in items_of(node)
+                )
 
     def sources_of(self, name: str, function: ast.AST) -> list[Source] | None:
         """All that a name is set to which ``function`` reads; None where that is not clear, or it is not set."""
@@ -210,6 +214,27 @@ class Origins:
     def attributes_of(self, name: str) -> list[Source] | None:
         """The same of an attribute of ``self``."""
         return self._attributes.get(name)
+
+    def had_by(self, node: ast.expr, function: ast.AST) -> list[Source] | None:
+        """All that a name, or an attribute of ``self``, is ever set to, and what is put into it; None if not clear."""
+        name = last_name(node)
+        sources = self.sources_of(name, function) if isinstance(node, ast.Name) else self._attributes.get(name)
+        return None if sources is None else [*sources, *self._filled.get(name, [])]
+
+    def keeps(self, node: ast.expr, function: ast.AST, *, runs: ast.AST) -> bool:
+        """Whether a name or an attribute of ``self`` still has what it was set to once, and all that was put into it.
+
+        A name of the module, or of the function that ``runs``: what another one had may be gone with it.
+        """
+        name = last_name(node)
+        if name in self._emptied:
+            return False
+        if not isinstance(node, ast.Name):
+            return len(self._attributes.get(name, [])) == 1
+        at = self._where(name, function)
+        if at is None or at[0] not in (self.tree, runs):
+            return at is None
+        return len(self._names.get(at, [])) + (at in self._parameters) == 1
 
     def package_of(self, node: ast.expr, function: ast.AST) -> str:
         """``torch`` of ``cuda.memory_allocated``, where a well-known package was imported; empty for all else."""
@@ -244,7 +269,7 @@ class Origins:
         if sources is None:
             return False
         made = [one for one in sources if one.is_item or not _is_empty(one.value)]
-        if not all(not one.is_item and self._once("made", one.value, self._asks_items(one)) for one in made):
+        if not all(not one.is_item and self.once("made", one.value, self._asks_items(one)) for one in made):
             return False
         filled = self._filled.get(name, [])
         return bool(made or filled) and (not filled or self._all(filled, "filled", self._one_is_common_inside))
@@ -263,9 +288,9 @@ class Origins:
 
     def _all(self, sources: Iterable[Source] | None, question: str, ask: Callable[[Source], bool]) -> bool:
         some = tuple(sources or ())
-        return bool(some) and all(self._once(question, one.value, partial(ask, one)) for one in some)
+        return bool(some) and all(self.once(question, one.value, partial(ask, one)) for one in some)
 
-    def _once(self, question: str, node: ast.AST, ask: Callable[[], bool]) -> bool:
+    def once(self, question: str, node: ast.AST, ask: Callable[[], bool]) -> bool:
         """The answer; True where it is asked for on the way to it, as that of ``line = line.strip()`` is."""
         one = (question, id(node))
         if one in self._asking:
@@ -316,7 +341,7 @@ class Origins:
         for part in one.body:
             if isinstance(part, FUNCTION_NODES) and part.name.startswith("__") and part.name not in _NAMED_CALLS:
                 return False
-        return self._once("class", one, lambda: all(map(self._is_a_common_base, one.bases)))
+        return self.once("class", one, lambda: all(map(self._is_a_common_base, one.bases)))
 
     def _is_a_common_base(self, base: ast.expr) -> bool:
         is_own = isinstance(base, ast.Name) and base.id in self._classes
@@ -465,9 +490,13 @@ class Origins:
             case ast.Call():
                 for call in (node, *_started_by(node)):
                     self._calls.setdefault(last_name(call.func), []).append((call, function))
+                if isinstance(node.func, ast.Attribute) and node.func.attr in _EMPTIED_BY:
+                    self._emptied.add(last_name(node.func.value))
                 if isinstance(node.func, ast.Attribute) and node.func.attr in _FILLED_BY and node.args:
                     source = Source(node.args[-1], function, is_item=node.func.attr in ("extend", "update"))
                     self._filled.setdefault(last_name(node.func.value), []).append(source)
+            case ast.Delete(targets=targets):
+                self._emptied.update(last_name(one.value if isinstance(one, ast.Subscript) else one) for one in targets)
             case _:
                 pass
 
@@ -556,10 +585,10 @@ def _is_empty(value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         makes = last_name(value.func)
         return makes == "defaultdict" or (makes in {*_CONTAINERS, "dict", "list", "set"} and not value.args)
-    return isinstance(value, ast.List | ast.Tuple | ast.Set | ast.Dict) and not _items(value)
+    return isinstance(value, ast.List | ast.Tuple | ast.Set | ast.Dict) and not items_of(value)
 
 
-def _items(display: ast.expr) -> list[ast.expr]:
+def items_of(display: ast.expr) -> list[ast.expr]:
     """What is put into a display."""
     match display:
         case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
@@ -576,7 +605,7 @@ def _items(display: ast.expr) -> list[ast.expr]:
             return []
 
 
-def _operands(node: ast.expr) -> list[ast.expr]:
+def operands_of(node: ast.expr) -> list[ast.expr]:
     """What an operation works on, through those within it: a sum of a thousand is a thousand deep."""
     operands: list[ast.expr] = []
     waiting = [node]

@@ -7,11 +7,13 @@ file's own may come to is followed into it; what another file of the program def
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from harness.reading.drops import drops_harmlessly
 from harness.reading.loops import tree_of
 from harness.reading.origins import (
     DEEP,
@@ -123,6 +125,9 @@ _ALARMS = frozenset(
 )
 """Calls by which a program is interrupted later, or its main thread once that wakes, without a trace until then."""
 
+_CALLS_C = frozenset({"ctypes", "cffi"})
+_ALARMS_IN_C = re.compile(r"\b(u?alarm|setitimer)\b")
+
 _AT_EACH_LINE = frozenset({"settrace", "setprofile", "addaudithook"})
 
 
@@ -149,8 +154,14 @@ _ITERATE = words(
 _WRITE_FOR_ALL = frozenset({"StreamHandler", "basicConfig", "tqdm", "trange"})
 """What writes, to the stream that it is made with, whatever other code logs or counts."""
 
-_HOOKS = words(
-    "excepthook finalize callbacks setLogRecordFactory redirect_stdout dup2",
+_READS = frozenset({"read", "read_text"})
+
+_BARS = frozenset({"tqdm"})
+_REDIRECTS = words("redirect_stdout redirect_stderr dup2")
+"""What sends elsewhere what others print."""
+
+_HOOKS = _REDIRECTS | words(
+    "excepthook finalize callbacks setLogRecordFactory",
     "MemoryHandler QueueHandler SocketHandler DatagramHandler HTTPHandler rotator namer",
 )
 """Names by which a file has such functions called from elsewhere, or sends what it prints or logs to somebody."""
@@ -264,6 +275,33 @@ class SourceFile:
         names = names_of(base)
         return bool(names) and self.imported.get(names[0], ("",))[0] in MODULES
 
+    @cached_property
+    def is_written_to(self) -> bool:
+        """Whether it has what others write to: a stream for a bar, or in the place of ``sys.stderr``, a bar's class."""
+        if not self.mentions.isdisjoint(_REDIRECTS):
+            return True
+        for node in ast.walk(self.tree):
+            if not self._is_for_people(node) or self._is_a_stream_set(node):
+                return True
+            if isinstance(node, ast.ClassDef) and any(self._is_a_bar(base) for base in node.bases):
+                return True
+        return False
+
+    @cached_property
+    def compiles_texts(self) -> bool:
+        """Whether it compiles what was not just read as if it stood in a file: ``compile(text, "a.py", "exec")``."""
+        is_its_own = "compile" in self.imported or "compile" in self.functions
+        return not is_its_own and any(map(_compiles_a_text, ast.walk(self.tree)))
+
+    def _is_a_bar(self, base: ast.expr) -> bool:
+        return self.imported.get(next(iter(names_of(base)), ""), ("",))[0] in _BARS
+
+    def _is_a_stream_set(self, node: ast.AST) -> bool:
+        """Whether ``sys.stderr`` becomes something else there than a file that people alone read."""
+        scope = Scope(self, self.tree)
+        is_one = isinstance(node, ast.Assign) and any(scope.whole_name(one) in _STREAMS for one in node.targets)
+        return is_one and not scope.is_a_file(node.value)
+
     def _is_for_people(self, node: ast.AST) -> bool:
         """Whether what it makes of records, if that is what it does, nobody in the program can wait for."""
         if not isinstance(node, ast.Call) or last_name(node.func) not in _WRITE_FOR_ALL:
@@ -326,7 +364,14 @@ class SourceFile:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and (self._is_an_alarm(names_of(node.func)) or _ends_later(node)):
                 return True
+            if self._calls_c and _ALARMS_IN_C.search(_word_of(node)):
+                return True
         return False
+
+    @cached_property
+    def _calls_c(self) -> bool:
+        """Whether it may call the C library itself: ``ctypes.CDLL(None).alarm(30)``."""
+        return any(names[0] in _CALLS_C for names in self.imported.values())
 
     def _is_an_alarm(self, names: tuple[str, ...]) -> bool:
         if not names:
@@ -401,6 +446,29 @@ def _line_of(node: ast.AST) -> int:
             return one.lineno
         case _:
             return getattr(node, "lineno", 0)
+
+
+def _compiles_a_text(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="compile"), args=[ast.Call(func=reads), *_]) if last_name(reads) in _READS:
+            return False
+        case ast.Call(func=ast.Name(id="compile"), args=[_, ast.Constant(value=str()) as name, *_]):
+            return not str(name.value).startswith("<")
+        case ast.Call(func=ast.Name(id="compile")):
+            return True
+        case _:
+            return False
+
+
+def _word_of(node: ast.AST) -> str:
+    """The name of an attribute, or a text: ``getattr(libc, "alarm")``, ``ffi.cdef("unsigned alarm(unsigned);")``."""
+    match node:
+        case ast.Attribute(attr=word):
+            return word
+        case ast.Constant(value=str()):
+            return str(node.value)
+        case _:
+            return ""
 
 
 def _ends_later(call: ast.Call) -> bool:
@@ -515,13 +583,15 @@ class Scope:
 
     def _lets_nobody_on(self, node: ast.AST) -> bool:
         operands, methods = _operation(node)
+        if not drops_harmlessly(node, self):
+            return False
         if not self.file.special_methods.isdisjoint(methods) and not all(map(self._is_common, operands)):
             return False
         match node:
             case ast.withitem(context_expr=manager):
                 return isinstance(manager, ast.Call) or self._is_common(manager)
             case ast.Call():
-                return self._is_known(node) and self._hands_over_no_act(node)
+                return self.is_known(node) and self._hands_over_no_act(node)
             case ast.Await(value=ast.Call(func=function)):
                 return self.whole_name(function) == ("asyncio", "sleep")
             case ast.Attribute(ctx=ast.Store(), value=ast.Name(id="self"), attr=name) if self._alone_reads(name):
@@ -545,7 +615,7 @@ class Scope:
     def _is_made_here(self, names: tuple[str, ...]) -> bool:
         return bool(names) and names[0] in self._made_here
 
-    def _is_known(self, call: ast.Call) -> bool:
+    def is_known(self, call: ast.Call) -> bool:
         """Whether a call is known to let nobody on."""
         names = names_of(call.func)
         if names[:-1] in ((), ("self",), ("cls",)) and (functions := self.file.functions.get(last_name(call.func))):
@@ -573,7 +643,7 @@ class Scope:
     def _may_be_called(self, function: ast.expr) -> bool:
         """Whether a function lets nobody on; what a lambda does is read where it stands."""
         is_read_here = isinstance(function, ast.Lambda | ast.Constant)
-        return is_read_here or self._is_known(ast.Call(func=function, args=[], keywords=[]))
+        return is_read_here or self.is_known(ast.Call(func=function, args=[], keywords=[]))
 
     def _is_harmless_method(self, call: ast.Call, names: tuple[str, ...]) -> bool:
         name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -641,6 +711,10 @@ class Scope:
         if not sources or deep >= DEEP:
             return False
         return all(not one.is_item and ask(Scope(self.file, one.function), one.value, deep + 1) for one in sources)
+
+    def within(self, function: ast.AST) -> Scope:
+        """The scope of another function of the same file."""
+        return Scope(self.file, function, self.deep)
 
     @property
     def body(self) -> tuple[ast.AST, ...]:

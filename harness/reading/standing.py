@@ -417,11 +417,15 @@ class Standing:
 
     @property
     def callers(self) -> frozenset[int]:
-        """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw."""
+        """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw.
+
+        So does a progress bar's monitor where it may write to a stream of the program's own.
+        """
         calling: set[int] = set()
+        quiet = frozenset[str]() if any(sample.is_written_to for sample in self.samples) else QUIET_PACKAGES
         for thread in self.stacks:
             packages = set(map(package, python_frames(thread))) - {""}
-            if packages - QUIET_PACKAGES and not any(map(is_own, python_frames(thread))):
+            if packages - quiet and not any(map(is_own, python_frames(thread))):
                 calling.add(thread.tid)
         return self.wakers & self.background & calling
 

@@ -93,6 +93,12 @@ gave that to somebody outside."""
 OWN_CONNECTION = "a connection of its own"
 """What a thread waits for at a path that multiprocessing made up and tells the program alone."""
 
+ADDRESSES = frozenset({"address", "_address"})
+"""Words of a program's source by which it may tell somebody outside where multiprocessing listens."""
+
+DESCRIPTORS = frozenset({"send_fds", "SCM_RIGHTS", "send_handle"})
+"""The same, to hand an open descriptor to another program, through a socket: no process has it while it lies there."""
+
 BEGINS = frozenset({"vfork", "clone", "clone3"})
 """The calls of a thread that makes a process and waits, uninterruptible, until that begins its program (vfork)."""
 

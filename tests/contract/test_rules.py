@@ -1421,6 +1421,23 @@ def test_a_stopped_process_is_a_hang_once_its_limit_is_over():
     assert classify(silent(times=BRIEF, **stopped)).kind is Kind.UNRESOLVED
 
 
+def patient(seen: Case, *, silence_s: float) -> Case:
+    """The same with a limit of two hundred seconds, after so long a silence."""
+    limit = Limit(seconds=200.0, source="default", by_user=False)
+    budget = replace(seen.trial.budget, stall=limit, startup=limit)
+    evidence = replace(seen.evidence, silence_s=silence_s)
+    return replace(seen, trial=replace(seen.trial, budget=budget), evidence=evidence)
+
+
+def test_a_stopped_child_may_be_continued_by_who_stopped_it():
+    """A person, or a batch system, that has no process in the job; two minutes are due to them."""
+    parent = looks(wchan="do_wait", call="wait4", holders=(OTHER,), outside=False, pairs=6)
+    child = looks(pid=OTHER, parent=PID, state="T", wchan="do_signal_stop", pairs=6)
+    seen = silent(times=LONG, processes=(*parent, *child), stacks=stacks([IN_LOCK] * 3))
+    assert not is_hang(patient(seen, silence_s=110.0))
+    assert told(classify(patient(seen, silence_s=130.0))) == "HANG stopped medium"
+
+
 @pytest.mark.parametrize(("side", "hangs"), [(None, True), (thread_waiting(**SLEEPS), False)])
 def test_a_stopped_child_may_be_continued_by_a_thread_of_who_waits_for_it(side, hangs):
     """A timer of the parent may send the signal; it is given the patience that is due to somebody outside."""
@@ -1429,7 +1446,7 @@ def test_a_stopped_child_may_be_continued_by_a_thread_of_who_waits_for_it(side, 
         "processes": (*parent, *looks(pid=OTHER, parent=PID, state="T", wchan="do_signal_stop", pairs=6)),
         "stacks": stacks([IN_LOCK] * 3),
     }
-    assert is_hang(silent(times=BEYOND, **seen)) == hangs
+    assert is_hang(patient(silent(times=LONG, **seen), silence_s=130.0)) == hangs
     assert is_hang(silent(times=LONG, **seen))
 
 
@@ -1452,7 +1469,7 @@ def test_a_stopped_child_may_be_continued_by_a_helper_that_sleeps_until_then(par
         ),
         "stacks": stacks([IN_LOCK] * 3),
     }
-    assert is_hang(silent(times=BEYOND, **seen)) == hangs
+    assert is_hang(patient(silent(times=LONG, **seen), silence_s=130.0)) == hangs
     assert is_hang(silent(times=LONG, **seen))
 
 

@@ -6,7 +6,8 @@ how long the silence must be where somebody outside could end it:
 
 - Nobody can end it: at once, when two undisturbed windows show that nothing moves and three samples the same stacks.
   Where a process of the job sleeps until it may end it (``timeout 30 python``): after four times the limit, medium.
-- One of several processes is stopped (state T) while the others wait for it: after five seconds, high. Where another
+- One of several ranks is stopped (state T) while the others wait for it: after five seconds, high; a process beside
+  those that train: after two minutes, medium. Where another
   process, or a thread of whoever waits for it, may still continue it: after four times the limit.
 - Somebody outside could end it (another program, another machine, a device, whoever stopped all of it): after four
   times the limit, medium. A process that sleeps on a timer wakes by itself, and is never called a hang; but for one
@@ -813,8 +814,14 @@ def _outside_end(job: Job, start: int, live: dict[int, Chance]) -> tuple[Standin
 
 
 def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | None:
-    """State T at every look of five seconds or more; all of a job may be stopped by who means to go on with it."""
+    """State T at every look of five seconds or more; all of a job may be stopped by who means to go on with it.
+
+    So may a process beside those that train: two minutes are waited for whoever stopped that.
+    """
     if one.looks[-1].state != "T" or one.stopped_s < STOPPED_S or (alone and not beyond_limit(case)):
+        return None
+    is_beside = one.pid not in job.leaders
+    if is_beside and case.evidence.silence_s < LOOKED_S and not watched_out(case):
         return None
     if _may_be_continued(job, one) and not watched_out(case):
         return None
@@ -823,7 +830,8 @@ def _stopped(case: Case, job: Job, one: Standing, *, alone: bool) -> Verdict | N
         f"{_name(one)}: state T (stopped by a signal) at {len(in_state_t)} of {len(one.looks)} looks, "
         f"for {one.stopped_s:.1f} s"
     )
-    verdict = _hang(case, one, STOPPED, because, confidence=Confidence.HIGH, cites=in_state_t)
+    confidence = Confidence.MEDIUM if is_beside else Confidence.HIGH
+    verdict = _hang(case, one, STOPPED, because, confidence=confidence, cites=in_state_t)
     leader = _leader_of(one, job)
     return _about(case, job, leader, one, verdict, [leader])
 

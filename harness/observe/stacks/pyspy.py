@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -29,6 +32,11 @@ MAX_SOURCE_BYTES = 1 << 20
 
 MOST_FILES = 60
 """A larger program is not read as a whole."""
+
+CLOCKS_S = 0.05
+"""By so much two clocks of the kernel may differ, that of files and that of processes. No program is loaded sooner."""
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 SOURCES_LIMIT_S = 2.0
 """How long the files may take, all together, in seconds."""
@@ -178,6 +186,41 @@ def _of_command(pid: int) -> str:
     """The program of ``python -c``; empty where it was started otherwise."""
     words = Files().parts(f"{pid}/cmdline")
     return words[words.index("-c") + 1] if "-c" in words[:-1] else ""
+
+
+def changed(pid: int, paths: Iterable[str]) -> frozenset[str]:
+    """Those of a program's files that were changed since process ``pid`` began: it runs what stood there before.
+
+    All of them where a file system does not answer in time.
+    """
+    paths = frozenset(paths)
+    try:
+        return within_limit(lambda: _changed(pid, paths), limit_s=SOURCES_LIMIT_S)
+    except TimeoutError:
+        return paths
+
+
+def _changed(pid: int, paths: Iterable[str]) -> frozenset[str]:
+    later: set[str] = set()
+    since_s = _began_s(pid) + CLOCKS_S
+    for path in paths:
+        with suppress(OSError, ValueError):
+            if os.stat(_seen_by(pid, path)).st_mtime > since_s:
+                later.add(path)
+    return frozenset(later)
+
+
+def _began_s(pid: int) -> float:
+    """When a process began, seconds since the epoch; of one that was forked, when that did which it was forked from.
+
+    Those have the same command line, and the code that was loaded before. Infinite of one that is gone.
+    """
+    files = Files()
+    command, began_s = files.parts(f"{pid}/cmdline"), math.inf
+    while (stat := files.stat(f"{pid}")) is not None and files.parts(f"{pid}/cmdline") == command:
+        began_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(stat[19]) / _TICKS_PER_S
+        pid = int(stat[1])
+    return began_s
 
 
 def _source(path: str) -> str:

@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from unittest.mock import Mock
 
 import psutil
@@ -29,8 +29,8 @@ from harness.reading.waits import BEGINS
 ME = os.getpid()
 
 
-def end_of(fd, name):
-    return Ends({ME: 0}).of(ME, Call(name, (fd, 0, 0, 0, 0, 0), timed=False))
+def end_of(fd, name, **how):
+    return Ends({ME: 0}, **how).of(ME, Call(name, (fd, 0, 0, 0, 0, 0), timed=False))
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0"])
@@ -136,6 +136,27 @@ def test_where_multiprocessing_listens_nobody_else_comes_and_at_another_path_any
         other.listen()
         ends.append(end_of(other.fileno(), "accept"))
     assert [(end.holders, end.outside) for end in ends] == [((ME,), False), ((), True)]
+
+
+def test_who_is_handed_an_address_may_come_and_who_is_handed_an_end_may_write(server, client):
+    with multiprocessing.connection.Listener(family="AF_UNIX") as own:
+        assert end_of(own._listener._socket.fileno(), "accept", hands_out={"address"}).outside
+    with server.accept()[0], own_pair() as (ours, reader):
+        waits = {client.fileno(): "recvfrom", ours.fileno(): "recvfrom", reader: "read"}
+        for fd, name in waits.items():
+            ends = [end_of(fd, name, hands_out=words) for words in (set(), {"address"}, {"send_fds"})]
+            assert [(end.holders, end.outside) for end in ends] == [((ME,), False), ((ME,), False), ((ME,), True)]
+
+
+@contextmanager
+def own_pair():
+    """A socket, and the end of a pipe that is read from, whose other ends are open here, too."""
+    ours, theirs = socket.socketpair()
+    reader, writer = os.pipe()
+    with ours, theirs:
+        yield ours, reader
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize(("forks", "is_forked"), [(True, False), (False, False), (True, True)])
@@ -477,6 +498,35 @@ def test_any_program_may_open_a_semaphore_by_its_name(libc):
     libc.sem_unlink(name)
     nameless = end_of_lock(semaphore)
     assert (named.call, named.outside, nameless.outside) == ("futex-shared", True, False)
+
+
+BY_ITS_OWN_CODE = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.sem_open.restype = ctypes.c_void_p
+name = b"/nsa-harness-test-%d" % os.getpid()
+semaphore = ctypes.c_void_p(libc.sem_open(name, os.O_CREAT, 0o600, 0))
+libc.sem_unlink(name)
+print(flush=True)
+libc.sem_wait(semaphore)
+"""
+BY_MULTIPROCESSING = "import multiprocessing as m; l = m.Lock(); l.acquire(); print(flush=True); l.acquire()"
+
+
+@pytest.mark.parametrize(("code", "outside"), [(BY_ITS_OWN_CODE, True), (BY_MULTIPROCESSING, False)])
+def test_a_semaphore_without_a_name_may_have_been_opened_before_it_lost_that(code, outside):
+    """Multiprocessing alone takes the name away before it could be told to anybody."""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        waits = []
+        for _ in range(200):
+            look = Proc().look(child.pid, id="look", t_s=0.0, ends=Ends({child.pid: ME}))
+            waits = [thread.outside for thread in look.threads if thread.call == "futex-shared"]
+            if waits:
+                break
+            time.sleep(0.01)
+        child.kill()
+    assert waits == [outside]
 
 
 @pytest.mark.parametrize("keyed", [False, True])

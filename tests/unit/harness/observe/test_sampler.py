@@ -1,6 +1,7 @@
 """What the sampler adds to the samples that it keeps."""
 
 import os
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -156,18 +157,9 @@ def test_what_a_shell_started_whose_script_speaks_of_an_alarm_may_be_ended_by_on
     assert {look.pid: ALARM in look.handles for look in sampler.looks} == {7: False, 8: True, 9: False}
 
 
-@pytest.mark.parametrize(
-    ("module", "armed"),
-    [
-        ("signal.alarm(25)", True),
-        ("signal.pause()", False),
-        ("_thread.interrupt_main()", True),
-        ("_thread.exit()", False),
-    ],
-)
-def test_an_alarm_may_be_set_by_a_module_that_no_thread_is_in_any_more(module, armed, tmp_path):
-    """So may an interrupt that the main thread hears of when it wakes: of that nothing is to be seen, either."""
-    (tmp_path / "limits.py").write_text(f"import _thread, signal\n\ndef arm():\n    {module}\n")
+def in_a_program(tmp_path, module):
+    """A sampler of this process, which runs a program that has called ``limits.arm``, with ``module`` in it."""
+    (tmp_path / "limits.py").write_text(f"import _thread, signal, socket\n\ndef arm():\n    {module}\n")
     train = tmp_path / "train.py"
     train.write_text("from limits import arm\narm()\nwork()\n")
 
@@ -180,6 +172,48 @@ def test_an_alarm_may_be_set_by_a_module_that_no_thread_is_in_any_more(module, a
     sampler = sampler_of(Works(), tmp_path=tmp_path)
     sampler.look()
     sampler.dump(Native.NONE)
+    return sampler
+
+
+def test_who_is_handed_something_is_asked_of_all_of_the_program(tmp_path):
+    sampler = in_a_program(tmp_path, "socket.send_fds(other, [b'x'], [end])")
+    assert sampler._hands_out == {"send_fds"}
+
+
+@pytest.mark.parametrize(
+    ("age_s", "line", "looks_on"),
+    [(86_400.0, "", True), (0.0, "", False), (86_400.0, "exec(compile(text, 'train.py', 'exec'))", False)],
+    ids=["as it stands", "changed", "compiled"],
+)
+def test_the_source_of_a_thread_says_nothing_where_it_may_run_something_else(age_s, line, looks_on, tmp_path):
+    train = tmp_path / "train.py"
+    train.write_text(f"import time\ndef beat():\n    while True:\n        time.sleep(1)\n{line}\n")
+    os.utime(train, (time.time() - age_s, time.time() - age_s))
+
+    class Beats(ScriptedSource):
+        def sample(self, **how):
+            answer = super().sample(**how)
+            beat = replace(answer.threads[0], tid=7, frames=(Frame(function="beat", file=str(train), line=4),))
+            return replace(answer, pid=os.getpid(), threads=(beat,))
+
+    sampler = sampler_of(Beats(), tmp_path=tmp_path)
+    sampler.look()
+    sampler.dump(Native.NONE)
+    assert sampler.stacks[0].onlookers == ((7,) if looks_on else ())
+
+
+@pytest.mark.parametrize(
+    ("module", "armed"),
+    [
+        ("signal.alarm(25)", True),
+        ("signal.pause()", False),
+        ("_thread.interrupt_main()", True),
+        ("_thread.exit()", False),
+    ],
+)
+def test_an_alarm_may_be_set_by_a_module_that_no_thread_is_in_any_more(module, armed, tmp_path):
+    """So may an interrupt that the main thread hears of when it wakes: of that nothing is to be seen, either."""
+    sampler = in_a_program(tmp_path, module)
     assert (os.getpid() in sampler._with_alarm) is armed
 
 

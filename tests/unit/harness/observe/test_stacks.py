@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -874,6 +875,24 @@ def test_a_source_on_a_file_system_that_does_not_answer_is_done_without(monkeypa
         assert pyspy.sources(taken) == {}
     finally:
         gone.set()
+
+
+def test_a_file_that_was_changed_since_its_process_began_is_not_what_that_runs(tmp_path):
+    """Nor is it what a process runs that was forked since: the code was loaded before."""
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    for path in (before, after):
+        path.write_text("work()\n")
+    long_ago_s = time.time() - 86_400.0
+    os.utime(before, (long_ago_s, long_ago_s))
+    forked = os.fork()
+    if not forked:
+        signal.pause()
+    try:
+        answers = [pyspy.changed(pid, (str(before), str(after), "/gone.py")) for pid in (os.getpid(), forked)]
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
+    assert answers == [{str(after)}] * 2
 
 
 def test_a_program_is_the_files_on_the_stack_and_what_these_import_of_its_own(tmp_path, monkeypatch):

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from harness.core.evidence import Frame, StackSample, ThreadStack
-from harness.reading.onlookers import looks_on, of_sample, sets_an_alarm, stand_between
+from harness.reading.onlookers import (
+    are_written_to,
+    compile_texts,
+    looks_on,
+    of_sample,
+    sets_an_alarm,
+    stand_between,
+    words_that_hand_out,
+)
 from harness.reading.stillness import actors_of, onlookers_of, plain_onlookers_of
 
 LIB = "/usr/lib/python3.11/"
@@ -626,12 +634,30 @@ def test_a_package_that_is_asked_in_a_loop_may_be_given_up(loop, body, behind, e
         ("faulthandler.dump_traceback_later(25)", False),
         ("faulthandler.dump_traceback_later(25, exit=False)", False),
         ("pager.alarm('loss is nan')", False),
+        ("import ctypes; ctypes.CDLL(None).alarm(25)", True),
+        ("import ctypes; getattr(ctypes.CDLL(None), 'setitimer')(0, later, None)", True),
+        ("from cffi import FFI; FFI().cdef('unsigned alarm(unsigned seconds);')", True),
+        ("import ctypes; ctypes.CDLL(None).usleep(25)", False),
         ("sys.settrace(out_of_time)", True),
         ("threading.setprofile(count)", True),
     ],
 )
 def test_an_alarm_that_the_kernel_does_not_show_stands_in_the_source(line, sets):
     assert sets_an_alarm({"/src/train.py": ALIVE, "/src/limits.py": f"{line}\n"}) is sets
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("path.write_text(manager.address)", {"address"}),
+        ("socket.send_fds(other, [b'x'], [end])", {"send_fds"}),
+        ("from socket import send_fds", {"send_fds"}),
+        ("other.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])", {"SCM_RIGHTS"}),
+        ("other.send(b'x')", set()),
+    ],
+)
+def test_what_a_program_hands_out_stands_in_its_source(line, words):
+    assert words_that_hand_out({"/src/train.py": ALIVE, "/src/serve.py": f"{line}\n"}) == words
 
 
 @pytest.mark.parametrize(
@@ -680,6 +706,91 @@ def test_an_attribute_of_what_is_more_than_a_thread_is_seen():
     assert looks_on(*threads(COUNTS.replace("Meter(Thread)", "Meter(HasTraits)"))) is False
 
 
+DROPPED = {
+    "a-name": """
+ends = [socket.socketpair()[1]]
+def beside():
+    turns, end = 0, ends.pop()
+    while True:
+        time.sleep(3)
+        turns += 1
+        if turns == 24:
+            end = turns
+""",
+    "a-list": """
+ends = [socket.socketpair()[1]]
+def beside():
+    turns, rows = 0, list(ends)
+    ends.clear()
+    while True:
+        time.sleep(3)
+        turns += 1
+        if turns == 24:
+            rows = []
+""",
+    "what-a-list-had": """
+def beside():
+    rows = [child.stdin]
+    while True:
+        time.sleep(3)
+        rows.clear()
+child.stdin = None
+""",
+    "an-attribute": """
+from threading import Thread
+class Beat(Thread):
+    def __init__(self, end):
+        self.end, self.turns = end, 0
+    def run(self):
+        while True:
+            time.sleep(3)
+            self.turns += 1
+            self.end = self.end if self.turns < 24 else 0
+Beat(socket.socketpair()[1]).start()
+""",
+    "what-another-file-made": """
+import other
+def beside():
+    turns, job = 0, other.Job()
+    while True:
+        time.sleep(3)
+        turns += 1
+        job = turns
+""",
+}
+
+
+@pytest.mark.parametrize("body", DROPPED.values(), ids=DROPPED)
+def test_the_last_reference_to_a_thing_may_be_let_go_of_where_a_name_gets_another_value(body):
+    assert looks_on(*threads("import socket\n" + body)) is False
+
+
+def test_numbers_texts_and_what_another_name_still_has_are_of_no_consequence():
+    body = """
+def size(x):
+    x = x / 1e6
+    return f"{x:.1f} MB"
+def beside(procs):
+    last, peak = time.time(), 0
+    state = {}
+    while True:
+        time.sleep(3)
+        now = time.time()
+        rate, last = stats["n"] / (now - last), now
+        alive = [p for p in procs if p.is_alive()]
+        first = alive[0] if alive else None
+        peak = max(peak, me.memory_info().rss)
+        text = size(peak).split()[0]
+        row = {"rate": rate, "alive": len(alive)}
+        row.update(gpu=torch.cuda.memory_allocated() / 2**20)
+        state["last"] = now
+        state.clear()
+        print(json.dumps(row), text)
+threading.Thread(target=beside, args=(threads,)).start()
+"""
+    assert looks_on(*threads(body)) is True
+
+
 def test_what_a_progress_bar_writes_is_for_people():
     assert looks_on(*threads("from tqdm import tqdm\n" + ALIVE.replace("log.info(", "tqdm.write("))) is True
 
@@ -698,6 +809,41 @@ ELSEWHERE = {
 def test_another_file_of_the_program_may_stand_between(other):
     """``log.info`` of one file comes to the handler that another one made."""
     assert stand_between({"/src/beat.py": HEAD + ALIVE, "/src/main.py": other})
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("tqdm(rows, file=Stream())", True),
+        ("tqdm(rows, file=sys.stdout)", False),
+        ("tqdm(rows)", False),
+        ("sys.stderr = Tee(sys.stderr)", True),
+        ("sys.stderr = sys.stdout", False),
+        ("sys.stdout = open('log.txt', 'w')", False),
+        ("with contextlib.redirect_stderr(stream): train()", True),
+        ("class Bar(tqdm): pass", True),
+        ("class Bar: pass", False),
+    ],
+)
+def test_a_progress_bar_writes_to_a_stream_or_draws_by_a_class_that_the_program_makes(line, expected):
+    source = f"import contextlib, sys\nfrom tqdm import tqdm\n{line}\n"
+    assert are_written_to({"/src/beat.py": HEAD + ALIVE, "/src/main.py": source}) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("exec(compile(text, 'train.py', 'exec'))", True),
+        ("exec(compile(open(path).read().replace('a', 'b'), path, 'exec'))", True),
+        ("exec(compile(open(path).read(), path, 'exec'))", False),
+        ("exec(compile(pathlib.Path('a.py').read_text(), 'a.py', 'exec'))", False),
+        ("eval(compile(text, '<formula>', 'eval'))", False),
+        ("re.compile(text)", False),
+        ("from torch import compile; compile(model)", False),
+    ],
+)
+def test_what_is_compiled_as_if_it_stood_in_a_file_is_not_what_stands_there(line, expected):
+    assert compile_texts({"/src/beat.py": HEAD + ALIVE, "/src/main.py": f"{line}\n"}) is expected
 
 
 def test_files_that_put_nothing_behind_what_others_call_stand_between_nobody():
