@@ -67,7 +67,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
     if options["as_json"]:
         click.echo(form(run, Path(run.directory), "json"))  # as it is: a line that is broken is no JSON
     else:
-        result(summary_text(run))
+        result(lambda: summary_text(run))
     ctx.exit(of_search(Findings(run=run)))
 
 
