@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HANGING = "    "
 """How much further the rest of a broken line stands to the right."""
 
-GOES_ON = " \\"
+CONTINUED = " \\"
 """At the end of a line of a shell's command that goes on in the next one."""
 
 MORE = " .."
@@ -65,7 +65,7 @@ def _fitting(text: str, columns: int) -> str:
     lines: list[str] = []
     goes_on = False
     for line in text.split("\n"):
-        is_command, goes_on = goes_on or line.endswith(GOES_ON), line.endswith(GOES_ON)
+        is_command, goes_on = goes_on or line.endswith(CONTINUED), line.endswith(CONTINUED)
         lines.append(line if is_command else _broken(line, columns))
     return "\n".join(lines)
 
