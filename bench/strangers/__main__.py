@@ -46,7 +46,7 @@ LATE_S = 60.0
 """A hang that is told later than this was told late."""
 
 ALONE = 2
-"""Runs without the instrument of a healthy program that crashed below it; if all pass, that counts against it.
+"""Runs without the instrument of a program that ended below it as is not said of it; if none does, that counts.
 
 Few: gloo's abort at the end of a program is seen in 1 of 22 such runs, and each crash is to be looked into in any case.
 """
@@ -265,9 +265,11 @@ def run_case(
     (folder / "said.json").write_text(done)
     end_those_in(folder)
     try:
-        row = json.loads(done)["trials"][0]
+        said = json.loads(done)
+        row = said["trials"][0]
     except (json.JSONDecodeError, KeyError, IndexError):
-        return Result(case=case, kind="NONE", cause="", score="undecided", told_s=None, because=done[-300:])
+        score = "void" if stamps(case, folder)[0] is None else "undecided"
+        return Result(case=case, kind="NONE", cause="", score=score, told_s=None, because=done[-300:])
     verdict, outcome = row["verdict"], row["outcome"]
     kind, cause = verdict["kind"], verdict.get("cause") or ""
     started_at = datetime.fromisoformat(row["started_at"]).timestamp()
@@ -280,16 +282,30 @@ def run_case(
     if case.trouble.wordless and case.hangs_without_it and (cause, verdict["rank"]) == ("rank-gone", case.rank):
         score = "right"
     if case.trouble.expect == "PASS" and kind == "CRASH" and outcome["ending"] != "stopped by us":
-        score = "void" if crashes_alone(case, folder, python, visible=visible) else "wrong"
+        score = "void" if ends_alone(case, "CRASH", folder, python, visible=visible) else "wrong"
+    names_it = names_strike(case, f"{said['place']} {verdict['because']}")
+    if case.trouble.expect == "CRASH" and kind == "HANG" and began_s is not None and names_it:
+        score = "right" if ends_alone(case, "HANG", folder, python, visible=visible) else "wrong"
     return Result(case=case, kind=kind, cause=cause, score=score, told_s=told_s, because=verdict["because"])
 
 
-def crashes_alone(case: Case, folder: Path, python: str, *, visible: str) -> bool:
-    """Whether a healthy program crashes without the instrument, too, as a fork beside gloo's threads does at times."""
+def ends_alone(case: Case, kind: str, folder: Path, python: str, *, visible: str) -> bool:
+    """Whether a program ends in ``kind`` without the instrument, too.
+
+    A healthy one crashes at times by a fork beside gloo's threads; one that raised may wait at its exit for a child.
+    """
     for number in range(ALONE):
-        if run_plain(case, folder / f"alone-{number}", python, visible=visible).kind == "CRASH":
+        if run_plain(case, folder / f"alone-{number}", python, visible=visible).kind == kind:
             return True
     return False
+
+
+def names_strike(case: Case, said: str) -> bool:
+    """Whether ``said`` names a line of the trouble itself."""
+    lines = case.source.splitlines()
+    first = lines.index("def strike():") + 2
+    last = first + len(case.trouble.strike.strip().splitlines())
+    return any(f"train.py:{number})" in said for number in range(first, last))
 
 
 def scored(case: Case, kind: str, told_s: float | None, *, began: bool, over: bool) -> str:

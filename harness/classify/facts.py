@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.classify.signature import signature
-from harness.core.outcome import Ending, StopReason
+from harness.core.outcome import Ending, StopReason, signal_name
 from harness.core.verdict import Verdict
 from harness.reading import pace
 from harness.reading.ranks import Job, job_in_silence, main_of
@@ -29,6 +29,16 @@ STRANGERS = "command"
 
 OF_A_SIGNAL = 128
 """What shells, and programs that follow them, add to the number of the signal that ended a command."""
+
+
+def ended_in_words(children: Iterable[tuple[int, int]], *, of: str) -> str:
+    """``process 7, which multiprocessing had begun for it, was ended by SIGKILL (signal 9)``, and so on."""
+    ends: list[str] = []
+    for pid, code in children:
+        how = f"was ended by {signal_name(-code)} (signal {-code})" if code < 0 else f"ended with exit status {code}"
+        ends.append(f"process {pid}, which multiprocessing had begun for {of}, {how}")
+    return "; ".join(ends)
+
 
 PATIENCE = pace.WATCHED
 """Times its limit that a silence must last where one limit's worth of evidence is not decisive."""

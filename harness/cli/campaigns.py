@@ -20,6 +20,7 @@ from harness.cli.wiring import new_run
 from harness.clock import WallClock
 from harness.core.campaign import Task
 from harness.core.errors import NotResumableError, ResumeError
+from harness.core.invocation import SEARCHES
 from harness.core.point import assignment
 from harness.core.ports import CellRequest
 from harness.core.spec import Allowance
@@ -67,7 +68,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
     if options["as_json"]:
         click.echo(form(run, Path(run.directory), "json"))  # as it is: a line that is broken is no JSON
     else:
-        result(summary_text(run))
+        result(lambda: summary_text(run))
     ctx.exit(of_search(Findings(run=run)))
 
 
@@ -152,10 +153,6 @@ ANY_TIME = frozenset(
 """Options that change nothing of what is asked."""
 
 
-GOES_ON = (("matrix", "run"), ("bisect",), ("minimise",), ("explore",), ("trial",))
-"""Commands that ask a question, whose runs any of them takes up."""
-
-
 def run_to_take_up(runs_dir: Path, name: str, typed: Invocation) -> Path:
     """The run called ``name``; for ``latest`` the last one that did not come to its end and asks what ``typed`` does.
 
@@ -206,7 +203,7 @@ def _reached(spent: str, more: str) -> str:
 def _refuse_others(run: Run, typed: Invocation) -> None:
     """ResumeError for whatever would ask another question than ``run`` does; to say the same again is fine."""
     begun = run.invocation
-    if run.argv and not any(run.argv[1 : 1 + len(verb)] == verb for verb in GOES_ON):
+    if run.argv and not any(run.argv[1 : 1 + len(verb)] == verb for verb in SEARCHES):
         raise NotResumableError(f"{run.id} was begun by `{shlex.join(run.argv)}`, which cannot be gone on with")
     if any(name == "--dry-run" for name, _ in typed.options):
         where = run.directory or run.id

@@ -12,7 +12,6 @@ import codecs
 import re
 import shutil
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import click
@@ -20,7 +19,7 @@ import click
 from harness.cli.fitting import for_reading
 from harness.cli.streams import cleaned, uncleaned
 from harness.core.verdict import Kind
-from harness.report.text import count, named_path, seconds
+from harness.report.text import count, named_path, seconds, wrap
 from harness.settings import surroundings
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 Label: TypeAlias = "Callable[[Trial], str]"
 """Names the place of a trial."""
-
-WIDTH = 80
 
 PLACE = 34
 """Columns of a trial's place in the list of trials."""
@@ -168,7 +165,7 @@ class PlainScreen:
 
     def noted(self, text: str) -> None:
         """The note, in as many lines as it needs."""
-        for line in textwrap.wrap(text, WIDTH, break_on_hyphens=False):
+        for line in wrap(text):
             self._line(line)
 
     def planned(self, estimate: PlanEstimate) -> None:
@@ -222,7 +219,7 @@ class LiveScreen:
 
     def noted(self, text: str) -> None:
         """The note, wrapped."""
-        self._print("\n".join(textwrap.wrap(text, _columns(), break_on_hyphens=False)))
+        self._print("\n".join(wrap(text, width=_columns())))
 
     def planned(self, estimate: PlanEstimate) -> None:
         """Before the first trial a line, later the bar's total."""
@@ -260,7 +257,7 @@ class LiveScreen:
         verdict = str(record.verdict)
         lines: list[str] = []
         for text in cleaned(outcome_line(record, number=number, label=self.label)).split("\n"):
-            lines += textwrap.wrap(text, _columns(), subsequent_indent=" " * 7, break_on_hyphens=False)
+            lines += wrap(text, width=_columns(), more=INDENT)
         self._above("\n".join(lines).replace(verdict, self._styled(verdict, **STYLES[record.verdict.kind]), 1))
 
     def _print(self, text: str, **style: Any) -> None:
@@ -298,12 +295,13 @@ def _columns() -> int:
     return shutil.get_terminal_size().columns - 1
 
 
-def result(text: str) -> None:
-    """A result on standard output, in the theme where a person looks at it."""
+def result(make: Callable[[], str]) -> None:
+    """The result that ``make`` returns on standard output, in the theme where a person looks at it."""
+    text = for_reading(make, to=sys.stdout)
     if not has_colours(sys.stdout):
-        print(for_reading(text, to=sys.stdout))
+        print(text)
         return
-    print(themed(cleaned(for_reading(text, to=sys.stdout))), file=uncleaned(sys.stdout), flush=True)
+    print(themed(cleaned(text)), file=uncleaned(sys.stdout), flush=True)
 
 
 def progress(*, now: Callable[[], float], after_s: float = 2.0) -> Callable[[str], None]:
@@ -394,8 +392,7 @@ class RunScreen:
 
     def _line(self, text: str) -> None:
         self._clear()
-        columns = shutil.get_terminal_size().columns - 1
-        lines = textwrap.wrap(text, columns, subsequent_indent=INDENT) if self.moves else [text]
+        lines = wrap(text, width=_columns(), more=INDENT) if self.moves else [text]
         for line in lines or [""]:
             click.echo(line, err=True)
 
@@ -406,7 +403,7 @@ class RunScreen:
 
     def _move(self, text: str, *, then: str = "") -> None:
         """``text`` over what stands in the line."""
-        out, width = uncleaned(sys.stderr), min(WIDEST, shutil.get_terminal_size().columns - 1)
+        out, width = uncleaned(sys.stderr), min(WIDEST, _columns())
         out.write(f"\r{text[:width]:<{width}}{then}")
         out.flush()
 

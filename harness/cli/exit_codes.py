@@ -178,9 +178,11 @@ def short(line: str) -> str:
 def tell(error: BaseException, *, invocation: Invocation | None = None) -> ExitCode:
     """Say on standard error what ``error`` means and what to do; the exit code that means the same.
 
-    ``invocation`` is what was typed, where that is known: what goes on must look for the run in the same place.
+    ``invocation`` is what was typed, where that is known: a search goes on, and looks for the run in the same place.
     """
     what, then, code = _meaning(error)
+    if invocation is None or not invocation.is_search:
+        then = then.replace(f"; {GOES_ON}", "")
     for runs in invocation.values_of("--runs")[-1:] if invocation else ():
         then = then.replace(GOES_ON, f"{GOES_ON} --runs {shlex.quote(runs)}")
     rows = [short(line) for line in what.splitlines() if line.strip()]

@@ -47,9 +47,11 @@ Examples:
 @RUNS
 def status(*, run: str | None, runs: str | None) -> None:
     """Where RUN stands (the last one by default): trials, what is asked next, what is left to spend."""
+    from harness.cli.console import result
     from harness.cli.journal_text import status_lines
 
-    say("\n".join(status_lines(_place(run, runs))))
+    place = _place(run, runs)
+    result(lambda: "\n".join(status_lines(place)))
 
 
 LOG = """\b

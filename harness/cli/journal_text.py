@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from harness.replay import replay
 from harness.report.findings import Findings
 from harness.report.next_steps import go_on
 from harness.report.summary import steps_of
+from harness.report.text import command
 from harness.report.tried import grouped, verdict_counts
 from harness.report.watched import job_lines
 from harness.store.history import History, read_lines
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 WIDEST = 46
 
-WIDTH = 80
-
 
 def name_of(question: CampaignSpec, cell: Point) -> str:
     """A cell in a few words."""
@@ -47,7 +45,7 @@ def status_lines(run_dir: Path) -> list[str]:
     run = history.run()
     findings = Findings(run=run, run_dir=run_dir)
     lines = [question.question, f"run directory: {run.directory}", f"state: {run.ended}"]
-    lines += job_lines(findings.answer.job, width=WIDTH)[1:]
+    lines += job_lines(findings.answer.job)[1:]
     lines.append(f"trials: {len(records)}" + (f" ({verdict_counts(records)})" if records else ""))
     for fact in history.facts():
         if isinstance(fact, Override):
@@ -73,7 +71,7 @@ def status_lines(run_dir: Path) -> list[str]:
 
 
 def _next(step: NextStep) -> list[str]:
-    return [f"next: {step.text}", *([f"  {shlex.join(step.command)}"] if step.command else [])]
+    return [f"next: {step.text}", *command(step.command, indent="  ")]
 
 
 def log_lines(run_dir: Path) -> Iterator[str]:

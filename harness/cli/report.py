@@ -163,6 +163,8 @@ def _uncollected() -> Generator[None]:
 
 
 def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Draw) -> None:
+    from functools import partial
+
     from harness.cli.console import result
     from harness.core.errors import NotWritableError
     from harness.report.bundle import bundle, is_bundle, write_pages
@@ -200,14 +202,16 @@ def _report(where: Path, name: str | None, options: Mapping[str, Any], draw: Dra
     chosen = "md" if options["markdown"] else "json" if options["as_json"] else options["form"] or "terminal"
     if options["compare"]:
         other = find_run(where, options["compare"])
-        text = compared(other, directory, "md" if chosen == "terminal" else chosen, hide=hide)
+        make = partial(compared, other, directory, "md" if chosen == "terminal" else chosen, hide=hide)
     else:
         laid_out = template if chosen in ("terminal", "html") else None
-        text = form(run, directory, chosen, hide=hide, report=report, template=laid_out)
+        make = partial(form, run, directory, chosen, hide=hide, report=report, template=laid_out)
+    if chosen == "terminal" and not options["output"]:
+        result(lambda: make().rstrip("\n"))
+        return
+    text = make()
     if options["output"]:
         _deliver(text, None, {**options, "opened": False})
-    elif chosen == "terminal":
-        result(text.rstrip("\n"))
     else:
         click.echo(text, nl=not text.endswith("\n"))
 
@@ -377,7 +381,7 @@ def _merged(run: Run) -> ExitCode:
     from harness.report.write import summary_text, write
 
     write(run, Path(run.directory))
-    result(summary_text(run))
+    result(lambda: summary_text(run))
     findings = Findings(run=run)
     for shard in findings.lost:
         click.echo(f"{shard.name} is missing", err=True)

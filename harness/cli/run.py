@@ -180,5 +180,5 @@ def _conclude(store: RunStore, *, as_json: bool) -> None:
         click.echo(json.dumps(one.data(store.run(), evidence) | {"run": str(store.run_dir)}, indent=1))
     else:
         steps = steps_of(Findings(run=store.run(), run_dir=store.run_dir))
-        result(one.text(store.run(), evidence, where=layout.report(store.run_dir), steps=steps))
+        result(lambda: one.text(store.run(), evidence, where=layout.report(store.run_dir), steps=steps))
     write_report(store)

@@ -98,7 +98,7 @@ def stacks(
         from harness.cli.console import result
         from harness.cli.stacks_text import as_text
 
-        result(as_text(job, ranks, groups, all_threads=all_threads))
+        result(lambda: as_text(job, ranks, groups, all_threads=all_threads))
     if all(rank.missing for rank in ranks) and any(rank.refused for rank in ranks):
         ctx.exit(ExitCode.INFRA)
     ctx.exit(ExitCode.FINDINGS if any(rank.missing and rank.required for rank in ranks) else ExitCode.OK)

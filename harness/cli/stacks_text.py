@@ -9,7 +9,7 @@ from harness.reading.frames import is_noise, telling_frame
 from harness.reading.places import motion_of, sentence, short_file, subject, where
 from harness.report.clean import clean
 from harness.report.stacks import busy_threads, thread_name
-from harness.report.text import count, short_path, wrap
+from harness.report.text import count, line_width, short_path, wrap
 from harness.report.tried import grouped
 from harness.report.words import WHO_MAY_LOOK
 
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from harness.reading.places import RankGroup, RankSeen
 
 WIDTH = 80
+"""What stands in a line of its own, a frame or a row, is cut here."""
+
 _DEEPEST = 24
 """Frames shown of one stack; what called those is the program's start."""
 
 
 def as_text(job: JobTree, ranks: Sequence[RankSeen], groups: Sequence[RankGroup], *, all_threads: bool) -> str:
-    """The whole answer in 80 columns."""
+    """The whole answer in lines that fit."""
     lines = [_headline(job, ranks), ""]
     for group in groups:
-        first, *rest = wrap(clean(sentence(group, total=len(ranks))), width=WIDTH - 4)
+        first, *rest = wrap(clean(sentence(group, total=len(ranks))), width=line_width() - 4)
         lines += [f"  {first}", *(f"    {line}" for line in rest)]
     for group in groups:
         if not group.missing:
@@ -90,7 +92,7 @@ def _stack(group: RankGroup, *, total: int, all_threads: bool) -> list[str]:
         return []
     name = f"{subject(group.ranks, total=total)}, {thread_name(thread, rank.pid)}"
     title = f"{name}, innermost frame first, by {sample.source}"
-    lines = [*wrap(title, width=WIDTH), *_frames(group.frames, telling=group.telling)]
+    lines = [*wrap(title), *_frames(group.frames, telling=group.telling)]
     if all_threads:
         for member in group.ranks:
             lines += _all_threads(member)
@@ -150,14 +152,14 @@ def _helpers(job: JobTree) -> Iterable[str]:
             texts.append(f"{len(pids)} {kind}{'s' if len(pids) > 1 else ''} ({_pids(pids)})")
         if texts:
             name = f"process {worker.member.pid}" if worker.member.rank is None else f"rank {worker.member.rank}"
-            yield from wrap(f"helpers of {name}: {', '.join(texts)}", width=WIDTH)
+            yield from wrap(f"helpers of {name}: {', '.join(texts)}")
 
 
 def _next_step(ranks: Sequence[RankSeen]) -> list[str]:
     """What to do where somebody may not look into a rank, the first of them."""
     for rank in ranks:
         if rank.not_allowed:
-            return ["", *wrap(f"{rank.name}: next: {WHO_MAY_LOOK}", width=WIDTH)]
+            return ["", *wrap(f"{rank.name}: next: {WHO_MAY_LOOK}")]
     return []
 
 

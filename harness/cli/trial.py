@@ -84,9 +84,7 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
         ctx, settings, options, lambda _: question_of_trial(cell, signature=signature, repeat=repeat, options=options)
     )
     code = of_trial(Findings(run=run))
-    for record in run.records:
-        result(f"{record.verdict}: {record.verdict.because}")
-    result(
-        f"{ {GOOD: 'good', BAD: 'bad', SKIP: 'skip'}.get(code, run.ended) } ({code}); run directory: {run.directory}"
-    )
+    lines = [f"{record.verdict}: {record.verdict.because}" for record in run.records]
+    answer = {GOOD: "good", BAD: "bad", SKIP: "skip"}.get(code, run.ended)
+    result(lambda: "\n".join([*lines, f"{answer} ({code}); run directory: {run.directory}"]))
     ctx.exit(code)

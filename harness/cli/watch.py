@@ -359,7 +359,7 @@ def _tell(
     else:
         argv = store.run().argv if there else ()
         label, where = ("evidence", store.run_dir) if bare else ("report", layout.report(store.run_dir))
-        result(one.watched(record, by_trial, job=job, where=where, argv=argv, label=label, stuck=stuck))
+        result(lambda: one.watched(record, by_trial, job=job, where=where, argv=argv, label=label, stuck=stuck))
     return evidence
 
 

@@ -252,6 +252,8 @@ class ProcessState(_Remembers):
     that it has not waited for; it began ``age_s`` before. ``handles`` are the signals for which it has handlers, of
     those that may let it go on, and ``timer_create`` or ``RLIMIT_CPU`` where it has made such a timer, or has such a
     limit; ``own_handles`` are those, of all signals, for which code of the program's own is the handler.
+    ``ended_children`` are processes that multiprocessing began for it and whose end it has seen, each with its exit
+    code: those that an error ended, or a signal (a negative code) that it has not sent itself.
     ``sends_signals`` says that its program, unless it is Python, may send other processes one. At ``cpu_limit_s`` of
     CPU time the kernel ends it. ``has_a_card`` is False of one with threads of CUDA's that has no card open.
     ``undisturbed_since`` names the earlier look from which on no stack dumper ran: only such pairs say what the process
@@ -275,6 +277,7 @@ class ProcessState(_Remembers):
     own_handles: tuple[str, ...] = ()
     sends_signals: bool = False
     dead_children: int = 0
+    ended_children: tuple[tuple[int, int], ...] = ()
     age_s: float = 0.0
     cpu_limit_s: float | None = None
     has_a_card: bool = True
@@ -335,6 +338,7 @@ class WorkerResult:
     is not known. ``frames`` are those in which the exception was raised, innermost first, empty where only the text of
     its ``traceback`` is known; ``quoted`` is the traceback of a pool's worker, from which it came. ``followed`` says
     that another program came behind it, and ``asked`` how whoever began it had asked whether it fails, if it had.
+    ``ended_children`` are as in :class:`ProcessState`.
     """
 
     id: EvidenceId
@@ -351,6 +355,7 @@ class WorkerResult:
     quoted: str | None = None
     followed: bool = False
     asked: str = ""
+    ended_children: tuple[tuple[int, int], ...] = ()
 
     @property
     def bare(self) -> str:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 PROGRAM = "nsa-harness"
 
+SEARCHES = (("matrix", "run"), ("bisect",), ("minimise",), ("explore",), ("trial",))
+"""Commands that ask a question, whose runs any of them takes up with ``--resume``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
@@ -32,6 +35,11 @@ class Invocation:
                 words += [f"{name}={value}"] if value.startswith("-") or not value else [name, value]
         behind = ("--", *self.command) if self.command else ()
         return (PROGRAM, *self.verb, *self.operands, *words, *behind)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether its run is one that ``--resume`` takes up."""
+        return self.verb in SEARCHES
 
     def has(self, option: str) -> bool:
         """Whether ``option`` was typed."""

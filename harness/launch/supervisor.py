@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.launch import cgroup, prctl
 from harness.launch.guard import childless, end_descendants, fork_supervisor, reap
+from harness.shim.nsa_harness_shim import OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,7 +185,11 @@ def _become_worker(
         if request["entry"] is None:
             for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the latter two
                 signal.signal(number, signal.SIG_DFL)
-            os.execvpe(request["argv"][0], request["argv"], request["env"])
+            env = request["env"]
+            if OUTPUT in env:
+                pipe = os.fstat(1)
+                env[OUTPUT] = f"{pipe.st_dev}:{pipe.st_ino}"
+            os.execvpe(request["argv"][0], request["argv"], env)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         prctl.set_name("nsa-worker")
         from importlib import import_module

@@ -1,7 +1,8 @@
-"""For which signals Python has handlers in a rank, as its shim writes down: the kernel tells only that there is one.
+"""What a process's shim writes down beside its marks: its handlers in Python, an alarm, children that did not end well.
 
-LLVM, which triton and numba bring along, handles SIGHUP, SIGTERM, SIGUSR1 and SIGUSR2 to remove its files; so do OpenCL
-and MPI for reasons of their own. None of that lets on a program which waits, and a handler in Python may.
+Of handlers the kernel tells only that there is one. LLVM, which triton and numba bring along, handles SIGHUP, SIGTERM,
+SIGUSR1 and SIGUSR2 to remove its files; so do OpenCL and MPI for reasons of their own. None of that lets on a program
+which waits, and a handler in Python may.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 def by_python(pid: int, trial_dir: Path, *, files: Files | None = None) -> frozenset[int] | None:
     """The numbers of these signals; None of a process that has not written them down."""
-    return _written(layout.handlers, pid, trial_dir, files or Files())
+    numbers = _written(layout.handlers, pid, trial_dir, files or Files())
+    return None if numbers is None else frozenset(numbers)
 
 
 def by_the_program(pid: int, trial_dir: Path) -> frozenset[int]:
     """Those of the program's own code, and of no library: of any signal, as the program may wait for just that one."""
-    return _written(layout.own_handlers, pid, trial_dir, Files()) or frozenset()
+    return frozenset(_written(layout.own_handlers, pid, trial_dir, Files()) or ())
 
 
 def began_with_an_alarm(pid: int, trial_dir: Path) -> bool:
@@ -31,11 +33,17 @@ def began_with_an_alarm(pid: int, trial_dir: Path) -> bool:
     return _written(layout.armed, pid, trial_dir, Files()) is not None
 
 
-def _written(path: Callable[[Path, int], Path], pid: int, trial_dir: Path, files: Files) -> frozenset[int] | None:
+def ended_children(pid: int, trial_dir: Path) -> tuple[tuple[int, int], ...]:
+    """Its processes of multiprocessing that a signal or an error ended, each with its exit code."""
+    numbers = _written(layout.ended_children, pid, trial_dir, Files()) or ()
+    return tuple(zip(numbers[::2], numbers[1::2], strict=False))
+
+
+def _written(path: Callable[[Path, int], Path], pid: int, trial_dir: Path, files: Files) -> tuple[int, ...] | None:
     """The numbers that this process wrote into a file of its own; None where it wrote none."""
     stat = files.stat(f"{pid}")
     try:
         began, *numbers = path(trial_dir, files.inner(f"{pid}")).read_text(encoding="ascii").split()
-        return frozenset(map(int, numbers)) if stat is not None and began == stat[19] else None
+        return tuple(map(int, numbers)) if stat is not None and began == stat[19] else None
     except (OSError, ValueError):
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
-from harness.observe.handlers import began_with_an_alarm, by_python, by_the_program
+from harness.observe.handlers import began_with_an_alarm, by_python, by_the_program, ended_children
 from harness.observe.proc import listed_as
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
@@ -174,6 +174,8 @@ class Sampler:
             if state is None:
                 continue
             state = self._by_its_handlers(state)
+            if ended := ended_children(pid, self._trial_dir):
+                state = replace(state, ended_children=ended)
             if pid in self._with_alarm or self._began_armed(pid, members):
                 state = replace(state, handles=(*state.handles, ALARM))
             self._numbers["look"] = number

@@ -56,7 +56,7 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
     if findings.is_single and any(record.verdict.kind in FAILURES for record in run.own):
         is_open = False  # somebody ended it when it had failed: there is nothing more to wait for
     if is_open and findings.is_single:
-        return (NextStep(text="Run it again: this run did not come to its end.", command=run.argv),)
+        return (_cut_off(findings, place),)
     if is_open and run.directory:
         return (*_run_lost(findings), go_on(findings))
     if findings.is_line:
@@ -79,6 +79,15 @@ def next_steps(findings: Findings, *, place: str = "") -> tuple[NextStep, ...]:
         _rare(findings),
     ]
     return tuple(filter(None, steps))
+
+
+def _cut_off(findings: Findings, place: str) -> NextStep:
+    """What to do about a program that somebody ended: to look at where it was silent, where it was."""
+    text, subject = "Run it again: this run did not come to its end.", findings.subject
+    if place and subject is not None and subject.verdict.kind is Kind.UNRESOLVED:
+        evidence = f"Evidence, trial {findings.subject_number}"
+        text = f"Look at {place}, where it was when it was ended ({evidence}); to know more, run it again to its end."
+    return NextStep(text=text, command=findings.run.argv)
 
 
 def _run_lost(findings: Findings) -> list[NextStep]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from harness.report.stacks import (
     why_no_variables,
 )
 from harness.report.summary import place_in
-from harness.report.text import command, count, named_path, ranges, seconds, size, wrap
+from harness.report.text import command, count, line_width, named_path, ranges, seconds, size, wrap
 from harness.report.tried import grouped
 from harness.report.watched import NAMED, OVER, job_lines, stops_in_words, stops_of, watched_step
 from harness.report.words import how_often_in, passes_and_failures, so_far
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from harness.core.verdict import Verdict
     from harness.report.words import NextStep
 
-WIDTH = 80
 FRAMES = 8
 THREADS = 6
 LOG_LINES = 6
@@ -56,7 +54,7 @@ RIVALS = 2
 
 
 def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path, steps: Sequence[NextStep]) -> str:
-    """The end of the command on a terminal, in 80 columns; ``steps`` are what its report says to do next.
+    """The end of the command on a terminal, in lines that fit; ``steps`` are what its report says to do next.
 
     A program that passed asks for nothing here.
     """
@@ -71,11 +69,11 @@ def text(run: Run, by_key: Mapping[str, Evidence], *, where: Path, steps: Sequen
     out += ["", *_indented(_numbers(record, evidence))]
     if record.outcome.cleanup.ended or record.outcome.cleanup.survivors:
         out += _indented(f"cleaned up: {clean(seen.cleanup(record.outcome.cleanup, is_page=False))}")
-    out += ["", *named_path("report", where, width=WIDTH)]
+    out += ["", *named_path("report", where)]
     step = next(iter(steps), None) if record.verdict.kind is not Kind.PASS else None
-    out += wrap(f"next: {clean(step.text)}", width=WIDTH) if step else []
+    out += wrap(f"next: {clean(step.text)}") if step else []
     out += [] if step and step.command else ["again:"]
-    out += command((step and step.command) or run.argv, width=WIDTH, indent="  ")
+    out += command((step and step.command) or run.argv, indent="  ")
     return "\n".join(out)
 
 
@@ -117,22 +115,22 @@ def watched(
             for failure in evidence.failures:
                 out += _indented(clean(f"{failure.source} could not look: {failure.reason}"))
     stopped = stops_in_words(stops_of(by_key.values()), most=NAMED)
-    out += ["", *_indented(stopped), "", *_indented(_next(record, evidence, job))]
-    out += job_lines(job, width=WIDTH)
-    out += ["", *named_path(label, where, width=WIDTH)]
+    out += ["", *_indented(stopped), "", *_next(record, evidence, job)]
+    out += job_lines(job)
+    out += ["", *named_path(label, where)]
     if argv:
-        out += ["again:", *command(argv, width=WIDTH, indent="  ")]
+        out += ["again:", *command(argv, indent="  ")]
     return "\n".join(out)
 
 
-def _next(record: TrialRecord, evidence: Evidence | None, job: ForeignJob) -> str:
+def _next(record: TrialRecord, evidence: Evidence | None, job: ForeignJob) -> list[str]:
     """What to do next as a terminal says it, which shows the line to look at above."""
     step = watched_step(record.verdict, evidence, job)
     if step is None:
-        return "nothing was ended"
+        return _indented("nothing was ended")
     if step.command:
-        return f"nothing was ended. {step.text} {shlex.join(step.command)}"
-    return f"{step.text[0].lower()}{step.text[1:].rstrip('.')}"
+        return [*_indented(f"nothing was ended. {step.text}"), *command(step.command, indent="    ")]
+    return _indented(f"{step.text[0].lower()}{step.text[1:].rstrip('.')}")
 
 
 def _tally(run: Run) -> list[str]:
@@ -163,7 +161,7 @@ def _headline(record: TrialRecord, evidence: Evidence | None) -> list[str]:
     when = "watched for" if record.outcome.ending is Ending.STILL_RUNNING else "after"
     how = f"(confidence: {verdict.confidence}; {when} {seconds(record.outcome.duration_s)})"
     one = f"{what}  {how}"
-    return [one] if len(one) <= WIDTH else [*wrap(what, width=WIDTH), f"  {how}"]
+    return [one] if len(one) <= line_width() else [*wrap(what), *_indented(how)]
 
 
 def _evidence_lines(record: TrialRecord, evidence: Evidence) -> list[str]:
@@ -187,7 +185,7 @@ def _places(record: TrialRecord, evidence: Evidence) -> list[str]:
         return []
     out = ["", "where it is:" if record.outcome.ending is Ending.STILL_RUNNING else "where it was:"]
     for sentence_ in sentences:
-        out += _behind("  ", wrap(clean(sentence_), width=WIDTH - 4), more="    ")
+        out += _behind("  ", wrap(clean(sentence_), width=line_width() - 4), more="    ")
     others = _listed("elsewhere in the program's own code:", elsewhere(evidence, record.verdict))
     return [*out, *_stack(record, evidence), *others, *_variables(evidence)]
 
@@ -203,10 +201,11 @@ def _stack(record: TrialRecord, evidence: Evidence) -> list[str]:
     if sample.pid not in (rank_by_pid(evidence) or {evidence.main or sample.pid}):
         name = f"{_kind_of_process(evidence, sample.pid)} {in_words(sample.pid)} of {name or 'it, '}"
     frames_are = "innermost frame first" if frames else "no frame of Python was seen"
-    out = ["", f"  {name}{thread_name(thread, sample.pid)}, {frames_are}, by {sample.source}{':' if frames else ''}"]
+    title = f"{name}{thread_name(thread, sample.pid)}, {frames_are}, by {sample.source}{':' if frames else ''}"
+    out = ["", *_indented(title)]
     for frame in frames[:FRAMES]:
         pointer = "  => " if frame is telling else "     "
-        out += _behind(pointer, _broken(clean(place(frame)), room=WIDTH - 5), more="       ")
+        out += _behind(pointer, _broken(clean(place(frame)), room=line_width() - 5), more="       ")
     if len(frames) > FRAMES:
         out.append(f"     ... {len(frames) - FRAMES} more in the report")
     return out + _listed("other threads at that moment:", busy_threads(sample, beside=thread))
@@ -226,7 +225,7 @@ def _listed(title: str, lines: Sequence[str]) -> list[str]:
         return []
     out = ["", f"  {title}"]
     for line in lines[:THREADS]:
-        out += _behind("     ", _broken(line, room=WIDTH - 5))
+        out += _behind("     ", _broken(line, room=line_width() - 5))
     return out + ([f"     ... {len(lines) - THREADS} more in the report"] if len(lines) > THREADS else [])
 
 
@@ -236,7 +235,7 @@ def _variables(evidence: Evidence) -> list[str]:
     for at, values in variables(evidence):
         out += ["", *_indented(f"in {clean(at)}:")]
         for value in values:
-            out += _behind("    ", _pieces(" ".join(clean(value).split()), WIDTH - 4))
+            out += _behind("    ", _pieces(" ".join(clean(value).split()), line_width() - 4))
     return out
 
 
@@ -270,7 +269,7 @@ def _quoted(output: str) -> list[str]:
     for line in list(filter(str.strip, clean(output).splitlines()))[-LOG_LINES:]:
         whole = line.rstrip()
         shown = whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} .. (the report has all of it)"
-        lines += _behind("  | ", _pieces(shown, WIDTH - 4))
+        lines += _behind("  | ", _pieces(shown, line_width() - 4))
     return lines
 
 
@@ -310,4 +309,4 @@ def _behind(start: str, lines: Sequence[str], *, more: str = "") -> list[str]:
 
 
 def _indented(sentence_: str) -> list[str]:
-    return wrap(sentence_, width=WIDTH, indent="  ")
+    return wrap(sentence_, indent="  ")

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 import textwrap
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from harness.core.point import word_of
 from harness.report.clean import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
     from pathlib import Path
+
+WIDEST, NARROWEST = 80, 24
+"""How many columns the text for a terminal fills at most, and what it needs."""
+
+_width: ContextVar[int] = ContextVar("width", default=WIDEST)
 
 _MARKUP = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\][(\[])")
 _BETWEEN_SETTINGS = re.compile(r"([ \t\n]+|(?<=,)(?=[a-z_]))")
@@ -127,31 +134,52 @@ def short_path(path: str) -> str:
     return short.rpartition("/")[2] if is_binary and short == path else short
 
 
-def wrap(text: str, *, width: int = 80, indent: str = "") -> list[str]:
-    """``text`` in lines of at most ``width`` columns, words whole; the name of a cell may part after a comma."""
+def line_width() -> int:
+    """How many columns a line may fill: 80, or as :func:`lines_of` says."""
+    return _width.get()
+
+
+@contextmanager
+def lines_of(columns: int) -> Generator[None]:
+    """Text is made in lines of at most so many columns, for a terminal that is narrower than 80."""
+    before = _width.set(max(min(columns, WIDEST), NARROWEST))
+    try:
+        yield
+    finally:
+        _width.reset(before)
+
+
+def wrap(text: str, *, width: int | None = None, indent: str = "", more: str | None = None) -> list[str]:
+    """``text`` in lines of at most ``width`` columns, words whole; the name of a cell may part after a comma.
+
+    ``more`` is the indent of all lines but the first, where that is another.
+    """
+    width = width or line_width()
+    rest = indent if more is None else more
     wrapper = textwrap.TextWrapper(
-        width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
     if max(map(len, text.split()), default=0) > width - len(indent):
         wrapper.wordsep_simple_re = _BETWEEN_SETTINGS
     return wrapper.wrap(text)
 
 
-def named_path(name: str, path: Path | str, *, width: int = 80) -> list[str]:
+def named_path(name: str, path: Path | str, *, width: int | None = None) -> list[str]:
     """``report: runs/x/report.md``, or the path in a line of its own: it cannot be broken and still be used."""
     one = f"{name}: {path}"
-    return [one] if len(one) <= width else [f"{name}:", f"  {path}"]
+    return [one] if len(one) <= (width or line_width()) else [f"{name}:", f"  {path}"]
 
 
-def command(argv: Sequence[str], *, width: int = 80, indent: str = "") -> list[str]:
+def command(argv: Sequence[str], *, width: int | None = None, indent: str = "") -> list[str]:
     """A command to copy: shell-quoted, continued with a backslash where it would be too wide."""
     import shlex
 
     return shell_lines(list(map(shlex.quote, argv)), width=width, indent=indent)
 
 
-def shell_lines(words: Sequence[str], *, width: int = 80, indent: str = "") -> list[str]:
+def shell_lines(words: Sequence[str], *, width: int | None = None, indent: str = "") -> list[str]:
     """As :func:`command`, of words that are quoted already."""
+    width = width or line_width()
     lines: list[str] = []
     for word in _with_values(list(words)):
         if lines and len(lines[-1]) + 1 + len(word) <= width - 2:

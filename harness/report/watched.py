@@ -95,14 +95,14 @@ def whereabouts(job: ForeignJob) -> str:
     return "; ".join([*([", ".join(parts)] if parts else []), *beside])
 
 
-def job_lines(job: ForeignJob | None, *, width: int) -> list[str]:
+def job_lines(job: ForeignJob | None) -> list[str]:
     """The command line of a job and where it runs, for a terminal; nothing where neither is known."""
     if job is None or not (job.command or whereabouts(job)):
         return []
     line = clean(job.command)
     shown = line if len(line) <= LONGEST else f"{line[:LONGEST]} .. (report.json has all of it)"
-    named = named_path("job", shown, width=width) if shown else ["job:"]
-    return ["", *named, *wrap(clean(whereabouts(job)), width=width, indent="  ")]
+    named = named_path("job", shown) if shown else ["job:"]
+    return ["", *named, *wrap(clean(whereabouts(job)), indent="  ")]
 
 
 NAMED = 4

@@ -30,19 +30,18 @@ MOST_CAUSES = 8
 
 def outlook(search: ThresholdSearch) -> PlanEstimate:
     """What a threshold search is expected to cost if failures are deterministic, over all possible thresholds."""
-    estimate = _outlook(search)
+    plays = _outlook(search)
     if search.costs.is_measured:
-        return estimate
+        return _estimate(plays, minutes_from_s=90.0)
     brief = search.copied()
     brief.expect_pass(BRIEF_PASS_S)
-    return _unmeasured(estimate, _outlook(brief))
+    return _unmeasured(plays, _outlook(brief))
 
 
-def _outlook(search: ThresholdSearch) -> PlanEstimate:
+def _outlook(search: ThresholdSearch) -> list[Play]:
     every = range(search.low + 1, search.high + 1)
     step = max(1, len(every) // MOST_THRESHOLDS)
-    plays = [_with_threshold(search, threshold) for threshold in sorted({*every[::step], every[-1]})]
-    return _estimate(plays, minutes_from_s=90.0)
+    return [_with_threshold(search, threshold) for threshold in sorted({*every[::step], every[-1]})]
 
 
 def _with_threshold(search: ThresholdSearch, threshold: int) -> Play:
@@ -64,11 +63,12 @@ def forecast(search: Minimise) -> PlanEstimate:
     causes = _causes(search)
     if not causes:
         return _no_plan("not predictable: no cause of one or two settings fits")
-    estimate = _estimate([_with_cause(search, cause) for cause in causes])
+    plays = [_with_cause(search, cause) for cause in causes]
+    estimate = _estimate(plays)
     if not search.is_measured:
         brief = search.replayed()
         brief.expect_pass(BRIEF_PASS_S)
-        estimate = _unmeasured(estimate, _estimate([_with_cause(brief, cause) for cause in causes]))
+        estimate = _unmeasured(plays, [_with_cause(brief, cause) for cause in causes])
     if search.most_causes == 1:
         return estimate
     return replace(estimate, text=f"{estimate.text} where one cause is all; further ones are not counted")
@@ -126,12 +126,20 @@ def _with_cause(search: Minimise, cause: Levels) -> Play:
     return trials, failures, other.seconds - search.seconds + again * other.fail_s
 
 
-def _unmeasured(estimate: PlanEstimate, brief: PlanEstimate) -> PlanEstimate:
-    """``estimate`` before a trial has passed: the shorter a pass, the more of them are asked for, as ``brief`` has."""
-    trials = tuple(dict.fromkeys((str(estimate.trials), str(brief.trials))))
+def _unmeasured(plays: Sequence[Play], brief: Sequence[Play]) -> PlanEstimate:
+    """The plan before a trial has passed: the shorter a pass, the more of them are asked for, as ``brief`` has."""
+    estimate = _estimate(plays)
+    trials = tuple(dict.fromkeys((str(estimate.trials), str(_estimate(brief).trials))))
     what = NOT_MEASURED if len(trials) == 1 else f"how many, and {NOT_MEASURED}"
-    text = f"about {' to '.join(trials)} trials, {_failures_expected(estimate.hangs)}; {what}"
+    most = _at_most([*plays, *brief], typical=int(trials[-1]))
+    text = f"about {' to '.join(trials)} trials{most}, {_failures_expected(estimate.hangs)}; {what}"
     return replace(estimate, text=text, is_measured=False)
+
+
+def _at_most(plays: Sequence[Play], *, typical: int) -> str:
+    """The most trials of these plays, in each of which what fails once fails always; empty where that is usual."""
+    most = max(trials for trials, _, _ in plays)
+    return f" (at most {most} if what fails does so each time, more if not)" if most > typical else ""
 
 
 def _estimate(plays: Sequence[Play], *, minutes_from_s: float = math.inf) -> PlanEstimate:
@@ -141,7 +149,8 @@ def _estimate(plays: Sequence[Play], *, minutes_from_s: float = math.inf) -> Pla
     span = _span(f"{low:.0f}", f"{high:.0f}", "s")
     if high >= minutes_from_s:
         span = _span(f"{low / 60:.1f}", f"{high / 60:.1f}", "min")
-    text = f"about {trials} trial{'' if trials == 1 else 's'}, {_failures_expected(fails)}, {span}"
+    most = _at_most(plays, typical=trials)
+    text = f"about {trials} trial{'' if trials == 1 else 's'}{most}, {_failures_expected(fails)}, {span}"
     return PlanEstimate(trials=trials, hangs=fails, seconds_low=low, seconds_high=high, text=text)
 
 

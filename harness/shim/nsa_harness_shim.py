@@ -51,6 +51,9 @@ SPOKEN = "NSA_HARNESS_SPOKEN"
 ABOVE = "NSA_HARNESS_PYTHON"
 """The PID of the first Python process above, or of this one, in the environment."""
 
+OUTPUT = "NSA_HARNESS_OUTPUT"
+"""Which pipe the output of the trial is, ``device:inode``, in the environment: its supervisor fills it in."""
+
 CHECKED_S = 0.1
 """Seconds after which it is looked again whether a descriptor is still ours: a look takes 6 us."""
 
@@ -62,6 +65,9 @@ MOST_FILES = 1024
 
 ALIKE = 3
 """Rows that Python shows at most of one line which calls itself."""
+
+MOST_CHILDREN = 8
+"""Children that did not end well, of which the last are told."""
 
 MOST_POSITIONS, MOST_ITEMS = 20, 1_000
 """Rows that are told, and items of a list that is searched: the program waits meanwhile."""
@@ -108,6 +114,7 @@ class Speaker:
         self.limits_s: set[float] = set()
         self.handled: set[int] | None = None
         self.own_handled: set[int] = set()
+        self.ended_children: list[tuple[int, int]] = []
         self.reason: dict[str, Any] | None = None
 
     def say(self, phase: str, edge: str, detail: "str | None" = None, step: bool = True) -> None:
@@ -291,6 +298,11 @@ class Speaker:
         if len(self.own_handled) != before:
             self.note("own_handlers", sorted(self.own_handled))
 
+    def child_ended(self, pid: int, code: int) -> None:
+        """Put into ``ended_children_{pid}`` which of its children did not end well: a pool forgets its workers."""
+        self.ended_children = [*self.ended_children[1 - MOST_CHILDREN :], (pid, code)]
+        self.note("ended_children", [number for child in self.ended_children for number in child])
+
     def tell_of_an_alarm(self) -> None:
         """Put into ``armed_{pid}`` that an alarm was set before this program began: one outlives an ``exec``.
 
@@ -348,7 +360,7 @@ class Speaker:
         self.rank = None
         self.pid, self.silent = os.getpid(), True
         self.seq = self.steps = self.told = 0
-        self.stepped, self.limits_s, self.handled, self.reason = set(), set(), None, None
+        self.stepped, self.limits_s, self.handled, self.reason, self.ended_children = set(), set(), None, None, []
         if self.own_handled:
             self.note("own_handlers", sorted(self.own_handled))
 
@@ -392,6 +404,18 @@ def identity(fd: int) -> "tuple[int, int] | None":
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def show_lines_at_once() -> None:
+    """Have a line of output written when it is printed, as on a terminal, where it goes to the trial's own pipe.
+
+    Any other pipe holds lines back as it does without us: who waits for one that was not flushed hangs then, too.
+    PYTHONUNBUFFERED, set to whatever, is the user's own word.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    own = ":".join(map(str, identity(1) or ()))
+    if reconfigure and own == os.environ.get(OUTPUT) and "PYTHONUNBUFFERED" not in os.environ:
+        reconfigure(line_buffering=True)
 
 
 def shared_memory(path: str) -> "mmap | None":
@@ -781,6 +805,31 @@ def watch_loaders(speaker: Speaker, module: "Any") -> None:
     module.DataLoader.__iter__ = marked(speaker, "data", module.DataLoader.__iter__)
 
 
+def watch_children(speaker: Speaker, module: "Any") -> None:
+    """Note each process of multiprocessing that an error ended, or a signal that this one has not sent it itself.
+
+    When its end is seen its code is set, once: no frame of ours stands where somebody waits for an end.
+    """
+    process = module.Popen
+    send: Any = process._send_signal
+
+    def code(self: "Any") -> "int | None":
+        return self.__dict__.get("returncode")
+
+    def ended(self: "Any", code: "int | None") -> None:
+        is_new = self.__dict__.get("returncode") is None
+        self.__dict__["returncode"] = code
+        if is_new and code and code != -self.__dict__.get("was_sent", 0):
+            speaker.child_ended(self.pid, code)
+
+    def _send_signal(self: "Any", number: int) -> None:
+        self.__dict__["was_sent"] = number
+        send(self, number)
+
+    process.returncode = property(code, ended)
+    process._send_signal = _send_signal
+
+
 def rank_in(args: "Sequence[object]", kwargs: "Mapping[str, object]") -> int:
     """The rank that a call of ``init_process_group`` names, its fifth argument; -1 where it leaves that to others."""
     rank = kwargs.get("rank", args[4] if len(args) > 4 else -1)
@@ -866,11 +915,12 @@ HOOKS = {
     "torch.autograd": watch_backward,
     "torch.utils.data.dataloader": watch_loaders,
     "torch.distributed.distributed_c10d": watch_groups,
+    "multiprocessing.popen_fork": watch_children,
 }
 
 
 class Waiting:
-    """A finder that finds nothing itself: it sees which module is imported, and hooks the four that it waits for."""
+    """A finder that finds nothing itself: it sees which module is imported, and hooks those that it waits for."""
 
     def __init__(self, speaker: Speaker) -> None:
         self.speaker = speaker
@@ -1030,6 +1080,7 @@ def told_of(speaker: Speaker, error: BaseException, trace: "TracebackType | None
         "frames": raised_at(first, trace),
         "quoted": asked(quoted_by, first, otherwise=None),
         "begun": beginning(),
+        "ended_children": speaker.ended_children,
     }
 
 
@@ -1204,6 +1255,7 @@ def start(folder: "str | None") -> None:
     """Begin to wait for torch; nothing happens without a trial's ``folder``."""
     if not folder:
         return
+    show_lines_at_once()
     speaker = Speaker(folder)
     speaker.tell_of_an_alarm()
     watch_handlers(speaker)

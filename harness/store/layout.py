@@ -108,6 +108,8 @@ handlers = _named("handlers_{}")
 """For which signals Python has handlers in a rank, by the PID that it calls itself by."""
 own_handlers = _named("own_handlers_{}")
 """For which signals the program's own code has handlers, by the PID that the process calls itself by."""
+ended_children = _named("ended_children_{}")
+"""Which processes multiprocessing began for one, and did not end well, by the PID that this one calls itself by."""
 armed = _named("armed_{}")
 """Of a Python process that began with an alarm set, by the PID that it calls itself by."""
 recorder = _named("recorder_rank{}")

@@ -13,6 +13,7 @@ from harness.core.command import Command
 from harness.core.command_line import composed, flag, placeholders
 from harness.core.errors import CommandError, suggestion
 from harness.settings import MARK, OWN_PREFIX
+from harness.shim.nsa_harness_shim import OUTPUT
 from harness.store import layout
 from harness.store.layout import recorder_environment
 from harness.store.redact import HIDDEN, looks_secret, redact, redact_text, secrets
@@ -44,9 +45,8 @@ class ScriptTarget:
 
     The environment, by rule: the program gets all of the caller's, as if it had been typed in the same shell, less
     our own variables; added are PYTHONPATH (our shim first, then what was there), the trial's folder for the shim and
-    what the trial itself sets; and, unless they are set, PYTHONUNBUFFERED and those of torch's flight recorder. Written
-    down are the names of all variables and the values of those that change what runs; a value whose name looks secret
-    is written nowhere.
+    what the trial itself sets; and, unless they are set, those of torch's flight recorder. Written down are the names
+    of all variables and the values of those that change what runs; a value whose name looks secret is written nowhere.
     """
 
     name = "command"
@@ -87,10 +87,10 @@ class ScriptTarget:
         own.update(line.variables)
         passed = {
             **recorder_environment(trial_dir),
-            "PYTHONUNBUFFERED": "1",  # a line that is held back in a pipe is no sign of life
             **own,
             "PYTHONPATH": ":".join(filter(None, (str(SHIM), own.get("PYTHONPATH")))),
             "NSA_HARNESS_TRIAL_DIR": str(trial_dir),
+            OUTPUT: "",
         }
         if MARK in env:
             passed[MARK] = env[MARK]

@@ -1365,6 +1365,35 @@ def test_a_worker_without_work_does_not_hide_one_that_somebody_outside_could_let
     assert told(classify(replace(seen, evidence=both))) == "HANG data-starvation medium"
 
 
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (
+            ((7, -9),),
+            "process 7, which multiprocessing had begun for process 100 (python), was ended by SIGKILL (signal 9)"
+            " before it was first looked at, and what is waited for may have been its to give",
+        ),
+        ((), "was ended by SIGKILL (signal 9), and what is waited for may have been its to give"),
+    ],
+)
+def test_a_worker_of_a_pool_that_a_signal_ended_is_named(first, words):
+    seen = under_run({}, LONG)
+    opening, *later = seen.evidence.processes
+    looked = (replace(opening, ended_children=first), *(replace(look, ended_children=((7, -9),)) for look in later))
+    verdict = classify(replace(seen, evidence=replace(seen.evidence, processes=looked)))
+    assert words in verdict.because
+
+
+def test_a_pools_worker_that_was_ended_is_named_where_the_program_raised_that_it_is_gone():
+    gone = "A process in the process pool was terminated abruptly while the future was running or pending."
+    raised = result("raised", 2, exception="concurrent.futures.process.BrokenProcessPool", message=gone)
+    verdict = classify(exited(1, result=replace(raised, ended_children=((7, -9), (8, 3)))))
+    assert verdict.because.endswith(
+        "running or pending; process 7, which multiprocessing had begun for it, was ended by SIGKILL (signal 9); "
+        "process 8, which multiprocessing had begun for it, ended with exit status 3"
+    )
+
+
 def test_a_pipe_that_a_dead_child_was_to_fill_says_so():
     orphaned = {"wchan": "anon_pipe_read", "dead_children": 1}
     verdict = classify(under_run(orphaned, LONG))

@@ -435,3 +435,96 @@ def test_a_slow_program_is_given_the_time_that_its_loop_needs(place):
     (allowed,) = re.findall(r"Give it time, .*? `nsa-harness run .*?--limit (\d+)s ", page)
     assert int(needed) > 100
     assert int(allowed) >= int(needed)
+
+
+ORDERS = """
+import subprocess, sys
+CHILD = "import sys; print('ready'); sys.stdin.read()"
+def first_line():
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return child.stdout.readline()
+print(first_line())
+"""
+HELD_BACK = "import os; print('ready'); os._exit(0)"
+"""What is not flushed before that is lost."""
+
+
+def test_a_line_that_a_child_holds_back_in_its_pipe_is_waited_for_as_without_us(place, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    (place / "orders.py").write_text(ORDERS)
+    done = run("orders.py")
+    assert done.stdout.startswith("HANG"), done.output
+    assert "first_line" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "is_seen"),
+    [
+        ('{0} -c "{1}"', None, True),
+        ('{0} -c "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])" -c "{1}"', None, True),
+        ('{0} -c "{1}"', "", False),
+        ('{0} -c "{1}" | cat', None, False),
+        ('{0} -c "{1}" | cat', "1", True),
+    ],
+    ids=["of the program", "of a child", "as the user says", "through a pipe of its own", "unbuffered by the user"],
+)
+def test_a_line_is_seen_at_once_where_it_comes_to_us_and_held_back_where_it_was(
+    script, given, is_seen, place, monkeypatch
+):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    env = [] if given is None else ["--env", f"PYTHONUNBUFFERED={given}"]
+    argv = ["run", *env, "--success", "^ready", "--", "bash", "-c", script.format(sys.executable, HELD_BACK)]
+    done = CliRunner().invoke(main, argv, prog_name="nsa-harness")
+    assert done.stdout.startswith("PASS") is is_seen, done.output
+
+
+POOL = """
+import multiprocessing, os, signal, sys, time
+from concurrent.futures import ProcessPoolExecutor
+def work(x):
+    if x == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.05)
+def gather():
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(2) if len(sys.argv) == 2 else ProcessPoolExecutor(2, mp_context=context) as pool:
+        return list(pool.map(work, range(8)))
+if __name__ == "__main__":
+    gather()
+"""
+KILLED = re.compile(r"process \d+, which multiprocessing had begun for .*?, was ended by SIGKILL \(signal 9\)")
+
+
+@pytest.mark.parametrize(
+    ("argv", "verdict"),
+    [
+        (("fork",), "HANG"),
+        (("spawn",), "HANG"),
+        (("forkserver",), "HANG"),
+        (("fork", "executor"), "CRASH (BrokenProcessPool): gather"),
+    ],
+)
+def test_the_worker_of_a_pool_that_a_signal_ended_is_named(argv, verdict, place):
+    (place / "pools.py").write_text(POOL)
+    done = run("pools.py", *argv)
+    assert done.stdout.startswith(verdict), done.output
+    assert "gather (pools.py:" in done.stdout
+    assert len(KILLED.findall(" ".join(done.stdout.split()))) == 1, done.stdout
+
+
+def test_of_workers_that_the_program_ends_itself_nothing_is_said(place):
+    (place / "ends.py").write_text(ENDS_ITS_OWN)
+    done = run("ends.py")
+    assert done.stdout.startswith("HANG"), done.output
+    assert "multiprocessing had begun" not in " ".join(done.stdout.split())
+
+
+ENDS_ITS_OWN = """
+import multiprocessing, threading, time
+if __name__ == "__main__":
+    child = multiprocessing.Process(target=time.sleep, args=(60,))
+    child.start()
+    child.terminate()
+    child.join()
+    threading.Event().wait()
+"""

@@ -1,5 +1,6 @@
 """The strangers' bench itself: what it draws for how many GPUs, what it keeps, when it stops, and whom it ends."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -108,3 +109,42 @@ def test_what_is_left_of_a_program_is_ended_even_if_it_is_stopped_and_nothing_el
         finally:
             left.kill()
             other.kill()
+
+
+ROLLOUT_MEMORY = next(c for c in draw(5, 300) if c.name == "rollout+memory")
+STRUCK_AT = next(n for n, line in enumerate(ROLLOUT_MEMORY.source.splitlines(), 1) if "MemoryError" in line)
+
+
+@pytest.mark.parametrize(("stamped", "score"), [("", "void"), ("begins 4.0 0\n", "undecided")])
+def test_a_run_that_was_cut_off_is_void_where_the_trouble_never_began(tmp_path, monkeypatch, stamped, score):
+    def cut_off(*_, **__):
+        (tmp_path / "stamps").write_text(stamped)
+        return ""
+
+    monkeypatch.setattr(bench, "ended", cut_off)
+    assert bench.run_case(ROLLOUT_MEMORY, tmp_path, "python").score == score
+
+
+@pytest.mark.parametrize(
+    ("line", "alone", "score"),
+    [(STRUCK_AT, "HANG", "right"), (STRUCK_AT, "CRASH", "wrong"), (STRUCK_AT - 9, "HANG", "wrong")],
+)
+def test_a_hang_of_what_raised_is_right_where_it_hangs_alone_and_its_line_is_named(
+    tmp_path, monkeypatch, line, alone, score
+):
+    row = {
+        "verdict": {"kind": "HANG", "cause": "deadlock", "rank": None, "because": "its main thread has ended"},
+        "outcome": {"duration_s": 9.0, "ending": "stopped by us", "cleanup": {"signals": []}},
+        "started_at": "2026-01-01T00:00:00+00:00",
+    }
+
+    def told(*_, **__):
+        (tmp_path / "stamps").write_text("begins 4.0 0\n")
+        return json.dumps({"place": f"strike (train.py:{line})", "trials": [row]})
+
+    def plain(case, *_, **__):
+        return bench.Result(case=case, kind=alone, cause="", score="", told_s=None, because="")
+
+    monkeypatch.setattr(bench, "ended", told)
+    monkeypatch.setattr(bench, "run_plain", plain)
+    assert bench.run_case(ROLLOUT_MEMORY, tmp_path, "python").score == score

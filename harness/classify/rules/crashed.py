@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.classify.facts import OF_A_SIGNAL, conclude, first_verdict, log_with, place, ranks_of
+from harness.classify.facts import OF_A_SIGNAL, conclude, ended_in_words, first_verdict, log_with, place, ranks_of
 from harness.classify.messages import GPU_FAULTS, WRITE_FAILED, carried, cause_of, headline, spoken
 from harness.classify.rules.exit_abort import exit_abort
 from harness.classify.rules.oom import oom
@@ -136,12 +136,15 @@ def _raised(case: Case, result: WorkerResult) -> Verdict:
     goes_on = bool(ended_well(case))
     where_it_was, ids = stood(case) if bare == "TimeoutExpired" else ("", ())
     why = NOT_WRITTEN if cause == WRITE_FAILED else LATE if cause in GPU_FAULTS else ""
-    then = f"{why}{f'; {where_it_was}' if ids else ''}{WENT_ON if goes_on else ''}"
+    ended = ended_in_words(result.ended_children, of="it") if _CHILD_DIED.search(message) else ""
+    more = "".join(f"; {words}" for words in (where_it_was if ids else "", ended) if words)
+    then = f"{why}{more}{WENT_ON if goes_on else ''}"
+    line = headline(message).rstrip("." if then else "")
     return conclude(
         case,
         Kind.CRASH,
         cause=cause,
-        because=f"raised {bare}{where}{_progress(case)}: {headline(message)}{then}",
+        because=f"raised {bare}{where}{_progress(case)}: {line}{then}",
         cites=(result.id, "exit", *((log.id,) if log else ()), *ids),
         confidence=Confidence.MEDIUM if goes_on else Confidence.PROOF,
         phase=result.phase,

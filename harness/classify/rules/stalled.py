@@ -27,6 +27,7 @@ from harness.classify.facts import (
     beyond_limit,
     conclude,
     ended,
+    ended_in_words,
     job_of_case,
     looks_asleep,
     place,
@@ -491,7 +492,14 @@ def _whom_is_known(one: Standing, job: Job) -> bool:
 
 
 def _dead_of(one: Standing) -> str:
+    """That children of it did not end well: those that it has not waited for, or those of which it knows how."""
     dead = one.looks[-1].dead_children if one.looks else 0
+    children = one.looks[-1].ended_children if one.looks else ()
+    if children and not dead:
+        when = " before it was first looked at" if children == one.looks[0].ended_children else ""
+        theirs = "its" if len(children) == 1 else "theirs"
+        words = ended_in_words(children, of=_name(one))
+        return f"; {words}{when}, and what is waited for may have been {theirs} to give"
     if not dead:
         return ""
     of, theirs = ("a child", "its") if dead == 1 else (f"{dead} children", "theirs")
@@ -584,7 +592,8 @@ def _waiting_verdict(case: Case, one: Standing, cause: str, confidence: Confiden
     because = f"{_standstill(case, one)}{_other_threads(one) if at_exit and one.samples else ''}"
     if _python_has_ended(case, one):
         because += "; its interpreter has ended: a library waits in a destructor or an exit handler"
-    because += _dead_of(one) if cause in _BY_A_DEAD_CHILD else ""
+    by_a_child = cause in _BY_A_DEAD_CHILD or (one.looks and one.looks[-1].ended_children)
+    because += _dead_of(one) if by_a_child else ""
     sure = confidence if one.native or one.wait is not None else Confidence.MEDIUM
     return _hang(case, one, cause, because, confidence=sure, phase="exit" if at_exit else None)
 

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from harness.report.words import NextStep
 
 
-def own_commands_on_terminal(findings: Findings, *, width: int) -> list[str]:
+def own_commands_on_terminal(findings: Findings) -> list[str]:
     """What a terminal ends with; nothing where no command of a stranger failed."""
     lines: list[str] = []
     for own in findings.answer.commands:
-        lines += ["", *wrap(f"{_head(own)}:", width=width)]
-        lines += shell_lines(own.line, width=width, indent="  ")
+        lines += ["", *wrap(f"{_head(own)}:")]
+        lines += shell_lines(own.line, indent="  ")
         for variant in own.next_to:
-            lines += wrap(clean(_next_to(variant, own)), width=width, indent="    ")
+            lines += wrap(clean(_next_to(variant, own)), indent="    ")
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 
 import click
 import pytest
@@ -17,6 +18,7 @@ from harness.core.point import Point
 from harness.core.record import TrialRecord
 from harness.core.trial import Budget, Limit, Trial
 from harness.core.verdict import Answer, Confidence, Kind, Verdict
+from harness.report.text import command, wrap
 
 
 class Terminal(io.StringIO):
@@ -153,7 +155,7 @@ def test_a_result_has_no_colours_where_nobody_wants_them(terminal, monkeypatch, 
     for name, value in asked.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout", terminal)
-    result(SCREEN)
+    result(lambda: SCREEN)
 
     assert terminal.getvalue() == f"{SCREEN}\n"
 
@@ -161,10 +163,10 @@ def test_a_result_has_no_colours_where_nobody_wants_them(terminal, monkeypatch, 
 def test_a_result_has_colours_on_a_terminal_and_none_in_a_file(terminal, monkeypatch, capsys):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    result(SCREEN)
+    result(lambda: SCREEN)
     assert capsys.readouterr().out == f"{SCREEN}\n"
     monkeypatch.setattr("sys.stdout", terminal)
-    result(SCREEN)
+    result(lambda: SCREEN)
     assert "\x1b[31m" in terminal.getvalue()
 
 
@@ -188,9 +190,31 @@ def test_what_a_person_reads_is_as_wide_as_columns_says_also_where_it_is_no_term
 ):
     monkeypatch.setenv("COLUMNS", columns)
     text = " ".join(["ten chars."] * 10) + "\n  a line of its own"
-    result(text)
+    result(lambda: text)
     shown = capsys.readouterr().out.splitlines()
     assert max(map(len, shown)) <= longest
     assert shown[-1] == "  a line of its own"
     assert " ".join(" ".join(shown).split()) == " ".join(text.split())
     assert (len(shown) > 2) is (longest == 40)
+
+
+TRAINING = ("python", "train.py", "--name", "two words and more of them, a long one", "--learning-rate", "0.001")
+WHY = "silent for 9 s; at 6 of 6 looks its only thread sleeps, and nothing that it could wait for moves any more"
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 80])
+def test_text_is_wrapped_once_and_a_command_runs_when_pasted_however_narrow_it_is(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result(lambda: "\n".join([*wrap(WHY, indent="  "), "again:", *command(TRAINING, indent="  "), "the end"]))
+    why, _, rest = capsys.readouterr().out.partition("again:\n")
+    assert why.splitlines() == wrap(WHY, width=columns, indent="  ")
+    again, _, _ = rest.partition("the end")
+    assert shlex.split(again.replace("\\\n", "")) == list(TRAINING)
+
+
+def test_no_screen_cuts_a_word(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    path = "/a/path/of/somebody/that/is/longer/than/the/line"
+    with screen(stream=terminal) as live:
+        live.noted(f"see {path} for more")
+    assert path in terminal.getvalue()

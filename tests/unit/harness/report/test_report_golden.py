@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from harness.report.claims import lint
 from harness.report.compare import compare as compare_runs
 from harness.report.hide import Hider
+from harness.report.next_steps import reproduce
 from harness.report.render import markdown, terminal
+from harness.report.text import lines_of
 from harness.report.write import build
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -117,6 +120,25 @@ def test_no_report_claims_more_than_trials_can_show(name, make_run):
     run, run_dir = make_run(name)
     assert lint(markdown.render(build(run, run_dir))) == []
     assert lint(terminal.text(build(run, run_dir), Path("report.md"))) == []
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_narrow_terminal_has_the_same_words_and_a_command_that_runs_when_pasted(name, columns, make_run):
+    run, run_dir = make_run(name)
+    report, page = build(run, run_dir), Path(run.directory) / "report.md"
+    with lines_of(columns):
+        shown = terminal.text(report, page)
+    *_, again = shown.split("reproduce:\n")
+    assert shlex.split(again.partition("\n\n")[0].replace("\\\n", "")) == list(reproduce(report.findings))
+    assert [
+        line for line in shown.splitlines() if len(line) > columns and len(shlex.split(line.strip(" \\"))) > 2
+    ] == []
+    assert words_of(shown) == words_of(terminal.text(report, page))
+
+
+def words_of(text):
+    return "".join(text.replace(" \\\n", " ").split())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,3 +47,14 @@ def test_of_a_run_that_somebody_ended_when_it_hung_the_line_is_the_next_thing_an
     run, run_dir = make_campaign([({}, ends, 0)], text=ONE, ended="interrupted", answered=False)
     findings = Findings(run=run, run_dir=run_dir)
     assert next_steps(findings, place="load (train.py:3)")[0].text.startswith(told)
+
+
+def test_of_a_run_that_was_ended_in_a_silence_the_line_is_the_next_thing(make_campaign):
+    run, run_dir = make_campaign([({}, "hang", 0)], text=ONE, ended="interrupted", answered=False)
+    unclear = [
+        replace(record, verdict=replace(record.verdict, kind=Kind.UNRESOLVED, cause="cut-off-in-silence"))
+        for record in run.records
+    ]
+    findings = Findings(run=replace(run, records=tuple(unclear)), run_dir=run_dir)
+    assert next_steps(findings, place="load (train.py:3)")[0].text.startswith("Look at load (train.py:3), where it was")
+    assert next_steps(findings)[0].text.startswith("Run it again: this run did not")

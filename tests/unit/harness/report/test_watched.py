@@ -230,7 +230,7 @@ def test_a_stopped_job_is_let_go_on_by_the_same_command_in_every_form(look):
     stopped = dataclasses.replace(evidence, processes=(dataclasses.replace(evidence.processes[-1], state="T"),))
     record = run.records[-1]
     shown = one.watched(record, {record.trial.key: stopped}, job=JOB, where=Path("x"), argv=())
-    assert f"It goes on with: kill -CONT {pid}" in shown
+    assert f"It goes on with:\n    kill -CONT {pid}\n" in shown
     assert watched_step(record.verdict, stopped, JOB).command == ("kill", "-CONT", str(pid))
 
 

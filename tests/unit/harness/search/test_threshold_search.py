@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from harness.core.boundary import Boundary, Claim, Finding
@@ -315,7 +317,7 @@ def test_a_plan_before_any_pass_says_between_how_many_trials_it_lies():
     assert many > few + 20
     assert f"about {few} to {many} trials" in search.estimate().text
     assert "how many, and how long it takes is known once a trial has passed" in search.estimate().text
-    assert ThresholdSearch(layers(), Effort(certify=5)).estimate().text.startswith("about 12 trials, ")
+    assert ThresholdSearch(layers(), Effort(certify=5)).estimate().text.startswith("about 12 trials (at most 18 if ")
 
 
 def test_estimating_changes_nothing():
@@ -473,3 +475,13 @@ def test_trials_that_come_in_few_runs_may_depend_on_each_other_and_nothing_more_
         "series: they may depend on each other"
     )
     assert f"No certificate: {found.independence}." in found.notes
+
+
+@pytest.mark.parametrize("threshold", [2, 6, 7, 12, 13])
+def test_a_plan_names_no_fewer_trials_than_the_longest_search_takes_where_each_failure_comes_each_time(threshold):
+    search = ThresholdSearch(layers(), Effort())
+    most = int(re.search(r"\(at most (\d+) if what fails does so each time, more if not\)", search.estimate().text)[1])
+    while (request := search.ask()) is not None:
+        fails = request.cell.get("n_layers") >= threshold
+        search.tell(cell=request.cell, answer=BAD if fails else GOOD, seconds=0.1)
+    assert search.trials <= most

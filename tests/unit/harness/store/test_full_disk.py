@@ -34,3 +34,11 @@ def test_what_goes_on_looks_where_the_run_lies(error, capsys):
     assert "a search goes on with --resume --runs '/mnt/my runs'" in capsys.readouterr().err
     tell(error, invocation=Invocation(verb=("bisect",)))
     assert "a search goes on with --resume." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("invocation", [None, Invocation(verb=("run",), command=("python", "train.py"))])
+def test_what_is_no_search_is_not_said_to_go_on(invocation, capsys):
+    tell(KeyboardInterrupt(), invocation=invocation)
+    said = capsys.readouterr().err
+    assert "What was written before is safe." in said
+    assert "--resume" not in said
