@@ -827,6 +827,16 @@ def test_of_a_rank_that_its_launcher_ended_it_is_told_where_it_was_and_not_that_
     assert "had ended" not in verdict.because
 
 
+@pytest.mark.parametrize(("later_s", "is_cited"), [(0.0, True), (-9.0, False)])
+def test_the_stack_that_shows_the_missing_rank_is_cited_where_it_is_of_this_silence(later_s, is_cited):
+    """The looks at its processes were of an earlier silence, or are of its launcher alone by now."""
+    seen = ended(Seen((1, "reduce"), result=cut_off(0)), Seen((1, "data"), frames=LOCK))
+    taken = tuple(replace(sample, t_s=sample.t_s + later_s) for sample in seen.evidence.stacks)
+    verdict = classify(replace(seen, evidence=replace(seen.evidence, stacks=taken, processes=())))
+    assert "and it was seen last in log_gradient (src/hooks.py:9)" in verdict.because
+    assert ("stack-12" in verdict.cites) is is_cited
+
+
 def test_a_rank_that_sleeps_in_backward_beside_gloo_waits_for_the_others_though_no_native_frames_say_so():
     """As in every program with workers of a DataLoader: who handles SIGCHLD is not stopped for native frames."""
     python_only = Seen(until=(2, "backward"), frames=BACKWARD, native=False)

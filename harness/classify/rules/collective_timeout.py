@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.classify.views import RankView
+    from harness.core.evidence import EvidenceId, StackSample, ThreadStack
     from harness.core.verdict import Case, Verdict
 
 DIFFERENT, LOST = "collective-mismatch", "rank-lost"
@@ -62,7 +63,7 @@ def collective_timeout(case: Case) -> Verdict | None:
         because=f"{who(missing)} {'is' if len(missing) == 1 else 'are'} missing ({how}): {where}; {gave_up}"
         if missing
         else f"{gave_up}; {how}",
-        cites=(*cited(followers), *cited(missing), "exit"),
+        cites=(*cited(followers), *cited(missing), *_shown_by(missing), "exit"),
         confidence=Confidence.HIGH if missing else Confidence.MEDIUM,
         names=raised_names(result),
     )
@@ -99,12 +100,31 @@ def _where(view: RankView) -> str:
 
 def _last_place(view: RankView) -> str:
     """Where its last stack sample showed it, and how long before the end; empty without one."""
+    last = _last_shown(view)
+    if last is None:
+        return ""
+    sample, thread = last
+    before_s = view.case.outcome.duration_s - sample.t_s
+    return f", and it was seen last in {spell(telling_frame(thread))}, {before_s:.1f} s before the end"
+
+
+def _last_shown(view: RankView) -> tuple[StackSample, ThreadStack] | None:
+    """Its last stack sample that shows the thread to look at."""
     for sample in reversed(view.case.evidence.stacks):
         thread = deciding_thread(sample) if sample.pid == view.facts.pid else None
         if thread is not None:
-            before_s = view.case.outcome.duration_s - sample.t_s
-            return f", and it was seen last in {spell(telling_frame(thread))}, {before_s:.1f} s before the end"
-    return ""
+            return sample, thread
+    return None
+
+
+def _shown_by(missing: Sequence[RankView]) -> list[EvidenceId]:
+    """The samples that show where these ranks were when the others waited: of each the last, behind its last mark."""
+    ids: list[EvidenceId] = []
+    for view in missing:
+        last, mark = _last_shown(view), view.facts.last
+        if last is not None and (mark is None or mark.t_s < last[0].t_s):
+            ids.append(last[0].id)
+    return ids
 
 
 def _call(view: RankView) -> str:
