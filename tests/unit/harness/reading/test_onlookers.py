@@ -23,7 +23,7 @@ STARTED = (
     Frame(function="_bootstrap", file=f"{LIB}threading.py", line=3),
 )
 HEAD = """
-import time, os, sys, json, logging, signal, threading, subprocess, psutil, torch
+import gc, time, os, sys, json, logging, signal, threading, subprocess, psutil, torch
 from prometheus_client import Gauge
 log, gauge, me, stats = logging.getLogger(), Gauge("a", "b"), psutil.Process(), {}
 lock, stop, done, q = threading.Lock(), threading.Event(), threading.Event(), queue.Queue()
@@ -123,6 +123,7 @@ def test_what_only_writes_and_asks_looks_on(body, at):
 
 
 ACTS = {
+    "ends what nobody has any more": "while True:\n        time.sleep(1)\n        gc.collect()",
     "kills": "while True:\n        time.sleep(1)\n        os.kill(os.getpid(), 9)",
     "kills later": "time.sleep(30)\n    os.kill(os.getpid(), 9)",
     "stops asking and then kills": "for _ in range(30):\n        time.sleep(1)\n    child.kill()",
@@ -499,6 +500,11 @@ WAYS = {
     "a function in the place of a known one": "print = make_printer()\n",
     "a stream of its own": "sys.stdout = make_stream()\n",
     "a filter": "log.addFilter(lets_on)\n",
+    "a filter in its list": "log.filters.append(lets_on)\n",
+    "a handler that a text names": 'logging.config.dictConfig({"handlers": {"own": {"class": "soak.Soak"}}})\n',
+    "a handler that a text names, imported": "from logging.config import dictConfig\ndictConfig(read())\n",
+    "a module that a text names": "from importlib import import_module\nimport_module(name)\n",
+    "the same by a builtin": "__import__(name).start()\n",
     "a codec": "import codecs\ncodecs.register(lets_on)\n",
     "a profiler": "threading.setprofile(lets_on)\n",
     "a text that is run": "exec(text)\n",
@@ -801,6 +807,11 @@ ELSEWHERE = {
     "a finalizer": "import weakref\nweakref.finalize(engine, gate.set)\n",
     "a finalizer by its name": "from weakref import finalize\nfinalize(engine, gate.set)\n",
     "a filter": "log.addFilter(lets_on)\n",
+    "a filter in its list": "log.filters.append(lets_on)\n",
+    "a handler that a text names": 'logging.config.dictConfig({"handlers": {"own": {"class": "soak.Soak"}}})\n',
+    "a handler that a text names, imported": "from logging.config import dictConfig\ndictConfig(read())\n",
+    "a module that a text names": "from importlib import import_module\nimport_module(name)\n",
+    "the same by a builtin": "__import__(name).start()\n",
     "a text of its own": "class Loss:\n    def __repr__(self):\n        gate.set()\n",
 }
 
