@@ -564,6 +564,24 @@ def launchers(body, *, head=HEAD):
 STOPS = "def beside():\n    while True:\n        time.sleep(1)\n        if child.poll(): child.kill()\n"
 
 
+@pytest.mark.parametrize(
+    ("loop", "behind", "supervises"),
+    [
+        ("while child.poll() is None:", "done.set()", True),
+        ("while child.poll() is None:", "print('the server has ended')", False),
+        ("while any(p.poll() is None for p in procs):", "q.put(None)", True),
+        ("while not stop.wait(5):", "done.set()", False),
+        ("while True:", "done.set()", False),
+    ],
+)
+def test_a_supervisor_does_something_else_once_its_process_has_ended(loop, behind, supervises):
+    body = f"def beside():\n    {loop}\n        time.sleep(2)\n    {behind}\n"
+    (thread, source_of) = threads(body, at="stop.wait" if "stop.wait" in loop else "time.sleep(2)")
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(thread,))
+    marked = of_sample(sample, source_of)
+    assert (marked.onlookers, marked.supervisors) == ((7,), (7,) if supervises else ())
+
+
 def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now():
     assert launchers(STOPS)
     assert not launchers(STOPS, head="\n" * HEAD.count("\n"))  # of a file that starts no process

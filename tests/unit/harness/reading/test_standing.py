@@ -409,6 +409,19 @@ def test_a_thread_of_a_package_that_wakes_may_call_what_it_was_given(file, calls
     assert bool(to_its_stream.callers) is ("site-packages" in file)
 
 
+@pytest.mark.parametrize("supervises", [True, False])
+def test_who_waits_for_a_thread_that_looks_on_until_a_child_ends_depends_on_that_child(supervises):
+    """``while child.poll() is None: sleep(2)``, and behind that ``done.set()``."""
+    child = PARENT + 500
+    one = beside("/src/train.py", "supervise")
+    marks = {"onlookers": (PARENT + 1,), "plain_onlookers": (PARENT + 1,)}
+    marks |= {"supervisors": (PARENT + 1,)} if supervises else {}
+    marked = [replace(sample, **marks) for sample in one.samples]
+    seen = standing(one.looks, marked, job_pids=frozenset({PARENT, child}), children=frozenset({child}))
+    expected = [frozenset({child})] if supervises else []
+    assert [[chance.who for chance in chances] for chances in (seen.chances, seen.helps)] == [expected] * 2
+
+
 @pytest.mark.parametrize(("function", "has"), [("LocalTimerServer._watchdog_loop", True), ("run", False)])
 def test_a_function_that_is_called_watchdog_is_one(function, has):
     assert beside(f"{SITE}/torch/distributed/elastic/timer/api.py", function).has_a_watchdog is has
