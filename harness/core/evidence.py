@@ -160,7 +160,8 @@ class StackSample:
     process ends, ``supervisors`` onlookers that do more than look on once one has; ``actors`` are threads that may do
     such a thing. Tasks of an event loop that wakes for nothing else stand among onlookers by negative numbers.
     ``joins`` are pairs of threads of which the first waits, without a limit, for the second to end.
-    ``is_written_to`` says that a package may write to a stream of the program's own, or draw by a class of it.
+    ``is_written_to`` says that a package may write to a stream of the program's own, or draw by a class of it,
+    ``has_callbacks`` that the program gives the result of a collective a function to call.
     """
 
     id: EvidenceId
@@ -183,6 +184,7 @@ class StackSample:
     actors: tuple[int, ...] = ()
     joins: tuple[tuple[int, int], ...] = ()
     is_written_to: bool = False
+    has_callbacks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,12 @@ def are_written_to(source_of: Mapping[str, str]) -> bool:
     return any(file is not None and file.is_written_to for file in files)
 
 
+def have_callbacks(source_of: Mapping[str, str]) -> bool:
+    """Whether some file of the program asks a collective for its future, to give that a function to call."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and "get_future" in file.mentions for file in files)
+
+
 def compile_texts(source_of: Mapping[str, str]) -> bool:
     """Whether some file of the program may run under a file's name what does not stand in that file."""
     files = map(file_of, source_of.values())

@@ -40,6 +40,7 @@ from harness.reading.stillness import (
     POLL_SHARE,
     QUIET_PACKAGES,
     REPORTS,
+    RUNS_COLLECTIVES,
     SAMPLES,
     Motion,
     actors_of,
@@ -624,6 +625,7 @@ def _chances(
     if wait is not None and (Ender.PROCESS in wait.enders or one.pid in wait.holders):
         yield from _of_threads(one, moved, state, job_pids=job_pids)
         yield from _by_supervisors(one, children)
+        yield from _by_callbacks(one)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
         yield from _chances_of(state, pid=one.pid, job_pids=job_pids)
     is_sent_something = wait is not None and wait.cause == "blocked-io" and frozenset(wait.holders) - {one.pid}
@@ -685,6 +687,14 @@ def _by_supervisors(one: Standing, children: frozenset[int]) -> Iterable[Chance]
     waiting = (supervisors_of(one.samples) & one.background) - {one.decides}
     if waiting and children:
         yield Chance(how=f"thread {min(waiting)} asks processes of its own again and again", who=children)
+
+
+def _by_callbacks(one: Standing) -> Iterable[Chance]:
+    """Threads of gloo in a collective, with its time limit, whose result the program has given a function to call."""
+    if any(sample.has_callbacks for sample in one.samples):
+        for other in one.looks[-1].threads:
+            if other.name.startswith(RUNS_COLLECTIVES) and other.timed:
+                yield Chance(how=f"thread {other.name} ({other.tid}) waits for other ranks", ender=Ender.MACHINE)
 
 
 def _calls_back(looks: Sequence[ProcessState], tid: int) -> str:

@@ -66,9 +66,12 @@ of NCCL measured 66, of its watchdog and its store."""
 STORE_SERVER = "pt_tcpstore"
 """How torch calls the thread that serves a store to all who are connected to it."""
 
+RUNS_COLLECTIVES = "pt_gloo_runloop"
+"""How torch calls the threads that wait for other ranks over gloo, and then call what the program gave the result."""
+
 TICKERS = (
     "gloo_tcp_loop",
-    "pt_gloo_runloop",
+    RUNS_COLLECTIVES,
     STORE_SERVER,
     "pt_workerserver",
     "pt_nccl_watchdg",

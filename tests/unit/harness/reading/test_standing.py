@@ -422,6 +422,17 @@ def test_who_waits_for_a_thread_that_looks_on_until_a_child_ends_depends_on_that
     assert [[chance.who for chance in chances] for chances in (seen.chances, seen.helps)] == [expected] * 2
 
 
+@pytest.mark.parametrize(("has_callbacks", "timed"), [(True, True), (False, True), (True, False)])
+def test_a_thread_of_gloo_that_is_in_a_collective_may_call_what_the_program_gave_its_result(has_callbacks, timed):
+    """``work.get_future().then(lambda _: done.set())``, and the rank that is late is one of another machine."""
+    rows = looks(PARENT, LOCK, LOCK | {"timed": timed})
+    rows = [replace(row, threads=(row.threads[0], replace(row.threads[1], name="pt_gloo_runloop"))) for row in rows]
+    samples = [replace(sample, has_callbacks=has_callbacks) for sample in beside("/src/train.py", "run").samples]
+    samples = [replace(sample, threads=sample.threads[:1]) for sample in samples]
+    chances = standing(rows, samples, job_pids=frozenset({PARENT})).chances
+    assert [chance.ender for chance in chances] == ([Ender.MACHINE] if has_callbacks and timed else [])
+
+
 @pytest.mark.parametrize(("function", "has"), [("LocalTimerServer._watchdog_loop", True), ("run", False)])
 def test_a_function_that_is_called_watchdog_is_one(function, has):
     assert beside(f"{SITE}/torch/distributed/elastic/timer/api.py", function).has_a_watchdog is has
