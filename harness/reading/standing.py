@@ -683,10 +683,11 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
 
 
 def _by_supervisors(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
-    """Threads that look on until a process of its own ends, and then do something else."""
-    waiting = (supervisors_of(one.samples) & one.background) - {one.decides}
+    """Threads, and tasks of an event loop, that look on until a process of its own ends, and then do something else."""
+    supervisors = supervisors_of(one.samples)
+    waiting = [tid for tid in supervisors if tid < 0 or (tid in one.background and tid != one.decides)]
     if waiting and children:
-        yield Chance(how=f"thread {min(waiting)} asks processes of its own again and again", who=children)
+        yield Chance(how="asks processes of its own again and again", who=children)
 
 
 def _by_callbacks(one: Standing) -> Iterable[Chance]:

@@ -605,6 +605,10 @@ def test_an_event_loop_that_wakes_for_onlookers_alone_waits_for_all_else_without
     ]  # fmt: skip
     one = standing(woken, samples, job_pids=frozenset({PARENT}))
     assert (PARENT in alive({PARENT: one})) is goes_on
+    watching = [replace(sample, supervisors=onlookers) for sample in samples]
+    family = {"job_pids": frozenset({PARENT, CHILD}), "children": frozenset({CHILD})}
+    chances = standing(woken, watching, **family).chances
+    assert any(CHILD in chance.who for chance in chances) is (onlookers == (-1,) and not outside)
 
 
 @pytest.mark.parametrize(
