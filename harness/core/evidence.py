@@ -157,10 +157,11 @@ class StackSample:
     ``onlookers`` are threads that stay in a loop and, by their source, do nothing there that another may wait for,
     ``plain_onlookers`` those of them whose file uses nothing that another file of the program may define,
     ``endless_onlookers`` those in a loop that no exception ends, and ``launchers`` those in one that only the end of a
-    process ends; ``actors`` are threads that may do such a thing. Tasks of an event loop that wakes for nothing else
-    stand among onlookers by negative numbers. ``joins`` are pairs of threads of which the first waits, without a
-    limit, for the second to end. ``is_written_to`` says that a package may write to a stream of the program's own, or
-    draw by a class of it.
+    process ends, ``supervisors`` onlookers that do more than look on once one has; ``actors`` are threads that may do
+    such a thing. Tasks of an event loop that wakes for nothing else stand among onlookers by negative numbers.
+    ``joins`` are pairs of threads of which the first waits, without a limit, for the second to end.
+    ``is_written_to`` says that a package may write to a stream of the program's own, or draw by a class of it,
+    ``has_callbacks`` that the program gives the result of a collective a function to call.
     """
 
     id: EvidenceId
@@ -179,9 +180,11 @@ class StackSample:
     plain_onlookers: tuple[int, ...] = ()
     endless_onlookers: tuple[int, ...] = ()
     launchers: tuple[int, ...] = ()
+    supervisors: tuple[int, ...] = ()
     actors: tuple[int, ...] = ()
     joins: tuple[tuple[int, int], ...] = ()
     is_written_to: bool = False
+    has_callbacks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

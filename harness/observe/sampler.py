@@ -24,6 +24,7 @@ from harness.reading.meeting import meeting_of
 from harness.reading.onlookers import (
     are_written_to,
     compile_texts,
+    have_callbacks,
     of_sample,
     sets_an_alarm,
     stand_between,
@@ -89,16 +90,6 @@ def _shows_a_meeting(stacks: Iterable[StackSample]) -> bool:
     return any(meeting_of(thread) is not None for thread in threads)
 
 
-def _in_its_program(sample: StackSample, files: Mapping[str, str] | None) -> StackSample:
-    """The same, with what its program's ``files`` say of its threads, those of packages among them.
-
-    Without plain onlookers where one of them stands between, or not all were read.
-    """
-    if sample.plain_onlookers and (files is None or stand_between(files)):
-        sample = replace(sample, plain_onlookers=())
-    return replace(sample, is_written_to=files is None or are_written_to(files))
-
-
 class _Source(NamedTuple):
     """What was read of a program, as far as its process runs it as it stands: not what was changed since it began.
 
@@ -110,6 +101,17 @@ class _Source(NamedTuple):
     texts: Mapping[str, str]
     files: Mapping[str, str] | None
     unsure: frozenset[str]
+
+
+def _in_its_program(sample: StackSample, source: _Source) -> StackSample:
+    """The same, with what its program's files say of its threads, those of packages among them.
+
+    Without plain onlookers where one of them stands between, or not all were read.
+    """
+    if sample.plain_onlookers and (source.files is None or stand_between(source.files)):
+        sample = replace(sample, plain_onlookers=())
+    is_written_to = source.files is None or are_written_to(source.files)
+    return replace(sample, is_written_to=is_written_to, has_callbacks=have_callbacks(source.all))
 
 
 class Sampler:
@@ -373,7 +375,7 @@ class Sampler:
         for at in places:
             sample = with_awaited(self.stacks[at], loop.awaited)
             source = self._source(replace(sample, threads=(*sample.threads, *loop.tasks)))
-            self.stacks[at] = _in_its_program(with_onlookers(sample, loop, source.texts), source.files)
+            self.stacks[at] = _in_its_program(with_onlookers(sample, loop, source.texts), source)
 
     def _with_its_source(self, sample: StackSample) -> StackSample:
         """The sample with what the source of its process says of its threads and loops."""
@@ -381,7 +383,7 @@ class Sampler:
         self._hands_out |= words_that_hand_out(source.all)
         if sets_an_alarm(source.all):
             self._with_alarm.add(sample.pid)
-        sample = _in_its_program(of_sample(sample, source.texts), source.files)
+        sample = _in_its_program(of_sample(sample, source.texts), source)
         if sample.native:
             return replace(sample, loops=endless_by_source(sample, source.texts, also=asks_anew))
         return replace(sample, loops=tuple(loop for loop in sample.loops if loop.file not in source.unsure))

@@ -85,7 +85,10 @@ def with_awaited(sample: StackSample, awaited: Sequence[Frame]) -> StackSample:
 
 
 def with_onlookers(sample: StackSample, loop: EventLoop, source_of: Mapping[str, str]) -> StackSample:
-    """The same sample, with the tasks among its onlookers if the loop wakes for nothing but them."""
+    """The same sample, with the tasks among its onlookers if the loop wakes for nothing but them.
+
+    A task that asks for a process ends with that, which lets on whoever awaits it.
+    """
     ticking = tuple(task for task in loop.tasks if task.frames and _sleeps(task))
     looking = of_sample(replace(sample, threads=ticking), source_of)
     tids = {task.tid for task in ticking}
@@ -96,6 +99,7 @@ def with_onlookers(sample: StackSample, loop: EventLoop, source_of: Mapping[str,
         onlookers=(*sample.onlookers, *looking.onlookers),
         plain_onlookers=(*sample.plain_onlookers, *looking.plain_onlookers),
         endless_onlookers=(*sample.endless_onlookers, *looking.endless_onlookers),
+        supervisors=(*sample.supervisors, *looking.supervisors, *looking.launchers),
     )
 
 

@@ -135,6 +135,7 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
     plain: list[int] = []
     endless: list[int] = []
     launchers: list[int] = []
+    supervisors: list[int] = []
     actors: list[int] = []
     for thread in sample.threads:
         looks = looks_on(thread, source_of)
@@ -146,12 +147,14 @@ def of_sample(sample: StackSample, source_of: Mapping[str, str]) -> StackSample:
             onlookers.append(thread.tid)
             plain += [thread.tid] if _is_plain(thread, source_of) else []
             endless += [thread.tid] if _is_endless(thread, source_of) else []
+            supervisors += [thread.tid] if _supervises(thread, source_of) else []
     return replace(
         sample,
         onlookers=tuple(onlookers),
         plain_onlookers=tuple(plain),
         endless_onlookers=tuple(endless),
         launchers=tuple(launchers),
+        supervisors=tuple(supervisors),
         actors=tuple(actors),
     )
 
@@ -166,6 +169,12 @@ def are_written_to(source_of: Mapping[str, str]) -> bool:
     """Whether a progress bar, say, may write to a stream that some file of the program makes, or draw by its class."""
     files = map(file_of, source_of.values())
     return any(file is not None and file.is_written_to for file in files)
+
+
+def have_callbacks(source_of: Mapping[str, str]) -> bool:
+    """Whether some file of the program asks a collective for its future, to give that a function to call."""
+    files = map(file_of, source_of.values())
+    return any(file is not None and "get_future" in file.mentions for file in files)
 
 
 def compile_texts(source_of: Mapping[str, str]) -> bool:
@@ -227,6 +236,19 @@ def _launches(thread: ThreadStack, source_of: Mapping[str, str]) -> bool:
     return False
 
 
+def _supervises(onlooker: ThreadStack, source_of: Mapping[str, str]) -> bool:
+    """Whether it does more than look on once a process has ended for which its own loop asks."""
+    asks = False
+    for frame, calls in _own_frames(onlooker)[0]:
+        place = _place(frame, calls, source_of)
+        if place is None:
+            return True
+        asks = asks or place.asks_processes
+        if asks and not place.ends_harmlessly:
+            return True
+    return False
+
+
 def _place(frame: Frame, calls: frozenset[str], source_of: Mapping[str, str]) -> _Place | None:
     """Where in its source a frame is that is in one of the functions ``calls``; None where that is not understood."""
     file = file_of(source_of.get(frame.file, ""))
@@ -262,10 +284,7 @@ class _Place:
             return rest and self._is_harmless_behind(self.line)
         head = self.loop.test if isinstance(self.loop, ast.While) else self.loop.iter
         turns = self.scope.are_harmless((*self.loop.body, head), but=self._is_in if waits else None)
-        if not turns or self.stays:
-            return turns
-        behind = self._is_harmless_behind(self.loop.end_lineno or self.line)
-        return behind and self.scope.are_harmless(self.loop.orelse)
+        return turns and (self.stays or self.ends_harmlessly)
 
     @property
     def is_plain(self) -> bool:
@@ -282,6 +301,19 @@ class _Place:
     def stays(self) -> bool:
         """Whether it is in a loop without a way out, but by what something in it raises."""
         return self.loop is not None and self._only_others_end(self.loop)
+
+    @property
+    def asks_processes(self) -> bool:
+        """Whether it is in a loop that asks for the end of one."""
+        loops = filter(_is_while, self.inside)
+        return any(turn_of(loop, self.scope.sets, self.scope.file).asks for loop in loops)
+
+    @property
+    def ends_harmlessly(self) -> bool:
+        """Whether what follows its loop lets nobody on, or what follows its line where it is in none."""
+        if self.loop is None:
+            return self._is_harmless_behind(self.line)
+        return self._is_harmless_behind(self.loop.end_lineno or self.line) and self.scope.are_harmless(self.loop.orelse)
 
     @property
     def drops_harmlessly(self) -> bool:

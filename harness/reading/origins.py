@@ -27,7 +27,7 @@ def words(*lines: str) -> frozenset[str]:
 
 
 MODULES = words(
-    "collections csv datetime functools gc itertools json logging math numpy operator pathlib platform pprint psutil",
+    "collections csv datetime functools itertools json logging math numpy operator pathlib platform pprint psutil",
     "pynvml random re resource select selectors shutil statistics string textwrap time tqdm traceback tracemalloc",
 )
 """Modules whose functions do nothing that another thread or process can wait for."""
@@ -106,7 +106,7 @@ _OF_ITEMS = words("enumerate filter frozenset iter list reversed set sorted tupl
 _ONE_OF = words("max min next sum")
 """Builtins that give one of the items, or of what they are called with."""
 
-_HAND_BACK = frozenset({"functools", "operator", "gc"})
+_HAND_BACK = frozenset({"functools", "operator"})
 """Modules of those above whose functions give what they were handed, or what anybody has made."""
 
 _FILLED_BY = words("add append appendleft insert setdefault extend update")

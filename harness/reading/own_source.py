@@ -39,6 +39,7 @@ _OF_MODULES = {
         "scandir stat times uname utime waitpid",
     ),
     "asyncio": words("sleep"),
+    "gc": words("get_count get_objects get_stats get_threshold isenabled"),
     "contextlib": words("nullcontext suppress"),
     "sys": words("stdout stderr getsizeof"),
     "torch": words("cuda mps no_grad"),
@@ -53,9 +54,11 @@ _FUNCTIONS = words(
 
 _EVALUATES = frozenset({"exec", "eval", "setattr", "__import__", "globals", "vars"})
 _REPLACES = words(
-    "__dict__ import_module settrace setprofile addaudithook displayhook addFilter setLoggerClass",
+    "__dict__ settrace setprofile addaudithook displayhook addFilter filters setLoggerClass",
+    "import_module dictConfig fileConfig",
 )
-"""Functions, and attributes, by which a file may put code in the place of what other code calls."""
+"""Functions, and attributes, by which a file may put code in the place of what other code calls, or bring in what no
+statement names: a text may name a class of a handler's."""
 
 _OF_FILES = words(
     "close read readline readlines read_text seek tell touch truncate write writeheader writelines writerow writerows",
@@ -313,12 +316,15 @@ class SourceFile:
     @cached_property
     def is_plain(self) -> bool:
         """Whether behind a name of a well-known package no other file of the program can put anything."""
-        return not any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
+        brings = any(_brings_more(node) or self._replaces(node) for node in ast.walk(self.tree))
+        return not brings and self.mentions.isdisjoint(_REPLACES)
 
     @cached_property
     def steps_between(self) -> bool:
         """Whether it may put code of its own behind what other files call: a handler, a stream, a finalizer."""
-        return not self.hides_nothing or any(map(self._replaces_for_all, ast.walk(self.tree)))
+        if not self.hides_nothing or not self.mentions.isdisjoint(_REPLACES):
+            return True
+        return any(map(self._replaces_for_all, ast.walk(self.tree)))
 
     @cached_property
     def attributes(self) -> frozenset[str]:
@@ -382,8 +388,8 @@ class SourceFile:
 
     def _replaces(self, node: ast.AST) -> bool:
         match node:
-            case ast.Name(id=name, ctx=ctx):
-                return name in (_FUNCTIONS if isinstance(ctx, ast.Store) else _EVALUATES)
+            case ast.Name(id=name, ctx=ctx) if name in (_FUNCTIONS if isinstance(ctx, ast.Store) else _EVALUATES):
+                return True
             case _:
                 return self._replaces_for_all(node)
 
@@ -393,10 +399,8 @@ class SourceFile:
                 return False
             case ast.Assign(targets=[ast.Attribute(value=base), *_]):
                 return not self.imported.keys().isdisjoint(names_of(base)[:1])
-            case ast.Attribute(attr=name):
-                return name in _REPLACES
             case _:
-                return False
+                return isinstance(node, ast.Name) and node.id == "__import__"
 
 
 def _innermost_at(nodes: Iterable[ast.AST], line: int) -> Iterator[ast.stmt]:

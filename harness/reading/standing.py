@@ -40,6 +40,7 @@ from harness.reading.stillness import (
     POLL_SHARE,
     QUIET_PACKAGES,
     REPORTS,
+    RUNS_COLLECTIVES,
     SAMPLES,
     Motion,
     actors_of,
@@ -51,6 +52,7 @@ from harness.reading.stillness import (
     onlookers_of,
     plain_onlookers_of,
     stopped_s,
+    supervisors_of,
     unwoken,
 )
 from harness.reading.waits import (
@@ -562,7 +564,7 @@ def standing(
     return replace(
         one,
         asks=bool(peers),
-        chances=(*_chances(one, job_pids=job_pids, peers=peers), *by_signal),
+        chances=(*_chances(one, job_pids=job_pids, peers=peers, children=children), *by_signal),
         helps=tuple(_helps(one, job_pids=job_pids, children=children)),
     )
 
@@ -587,7 +589,9 @@ def _awaits_processes(one: Standing) -> bool:
     return one.decides in launchers_of(one.samples)
 
 
-def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) -> Iterable[Chance]:
+def _chances(
+    one: Standing, *, job_pids: frozenset[int], peers: frozenset[int], children: frozenset[int]
+) -> Iterable[Chance]:
     last, moved, state = one.looks[-1], one.motion, one.state
     if last.threads and all(t.state in "Tt" for t in last.threads):
         yield Chance(how=f"it is stopped (state {last.state}), and somebody may continue it", ender=Ender.SOMEBODY)
@@ -620,6 +624,8 @@ def _chances(one: Standing, *, job_pids: frozenset[int], peers: frozenset[int]) 
     wait = one.wait
     if wait is not None and (Ender.PROCESS in wait.enders or one.pid in wait.holders):
         yield from _of_threads(one, moved, state, job_pids=job_pids)
+        yield from _by_supervisors(one, children)
+        yield from _by_callbacks(one)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
         yield from _chances_of(state, pid=one.pid, job_pids=job_pids)
     is_sent_something = wait is not None and wait.cause == "blocked-io" and frozenset(wait.holders) - {one.pid}
@@ -676,6 +682,22 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
             )
 
 
+def _by_supervisors(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
+    """Threads, and tasks of an event loop, that look on until a process of its own ends, and then do something else."""
+    supervisors = supervisors_of(one.samples)
+    waiting = [tid for tid in supervisors if tid < 0 or (tid in one.background and tid != one.decides)]
+    if waiting and children:
+        yield Chance(how="asks processes of its own again and again", who=children)
+
+
+def _by_callbacks(one: Standing) -> Iterable[Chance]:
+    """Threads of gloo in a collective, with its time limit, whose result the program has given a function to call."""
+    if any(sample.has_callbacks for sample in one.samples):
+        for other in one.looks[-1].threads:
+            if other.name.startswith(RUNS_COLLECTIVES) and other.timed:
+                yield Chance(how=f"thread {other.name} ({other.tid}) waits for other ranks", ender=Ender.MACHINE)
+
+
 def _calls_back(looks: Sequence[ProcessState], tid: int) -> str:
     """The library in which a thread was seen to sleep on a timer, and which may call Python; empty without one.
 
@@ -730,6 +752,7 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
     """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
     if one.motion is None or one.state is None:
         return
+    yield from _by_supervisors(one, children)
     nobody = {one.state.tid, *one.background}
     asking = _threads_that_ask(one) if children else frozenset[int]()
     at_the_gpu = one.threads_at_the_gpu

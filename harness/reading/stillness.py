@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import is_own, is_service, is_stdlib, package, python_frames
@@ -66,9 +66,12 @@ of NCCL measured 66, of its watchdog and its store."""
 STORE_SERVER = "pt_tcpstore"
 """How torch calls the thread that serves a store to all who are connected to it."""
 
+RUNS_COLLECTIVES = "pt_gloo_runloop"
+"""How torch calls the threads that wait for other ranks over gloo, and then call what the program gave the result."""
+
 TICKERS = (
     "gloo_tcp_loop",
-    "pt_gloo_runloop",
+    RUNS_COLLECTIVES,
     STORE_SERVER,
     "pt_workerserver",
     "pt_nccl_watchdg",
@@ -533,6 +536,11 @@ def plain_onlookers_of(samples: Sequence[StackSample]) -> frozenset[int]:
 def launchers_of(samples: Sequence[StackSample]) -> frozenset[int]:
     """Those of them in a loop that only the end of a process ends."""
     return _in_all(samples, [sample.launchers for sample in samples])
+
+
+def supervisors_of(samples: Sequence[StackSample]) -> frozenset[int]:
+    """The onlookers that by any sample do more once a process ends for which they ask."""
+    return frozenset(chain.from_iterable(sample.supervisors for sample in samples))
 
 
 def _in_all(samples: Sequence[StackSample], looking: Sequence[tuple[int, ...]]) -> frozenset[int]:

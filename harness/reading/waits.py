@@ -120,7 +120,7 @@ ROWS = (
     Row(what="a child", cause="waiting-for-child", ender=Ender.UNKNOWN, kernel=r"^(do_wait|kernel_wait4)$", calls=_calls("wait4 waitid"), shared=True),
     Row(what="a child to begin its program", cause="waiting-for-child", ender=Ender.UNKNOWN, calls=BEGINS, shared=True),
     Row(what="a lock on a file", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"lock_inode_wait|posix_lock|flock", calls=_calls("flock fcntl"), shared=True),
-    Row(what=SHARED_LOCK, cause="deadlock", ender=Ender.UNKNOWN, calls=_calls("futex-shared"), shared=True),
+    Row(what=SHARED_LOCK, cause="deadlock", ender=Ender.PROGRAM, calls=_calls("futex-shared"), shared=True),
     Row(what="room in a pipe", cause="blocked-pipe", ender=Ender.PROGRAM, kernel=r"pipe_write", calls=_calls("pipe-write"), shared=True),
     Row(what="something in a pipe", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"pipe_read", calls=_calls("pipe-read"), shared=True),
     Row(what="the other end of a named pipe", cause="blocked-io", ender=Ender.PROGRAM, kernel=r"wait_for_partner|fifo_open", calls=_calls("open openat"), shared=True),

@@ -1111,6 +1111,13 @@ def test_a_thread_of_an_extension_that_wakes_may_be_at_work_for_whoever_keeps_th
     assert is_hang(silent(times=3.8, processes=looks(side=side, side_wakes=True), stacks=seen)) is hangs
 
 
+@pytest.mark.parametrize("outside", [True, False], ids=["a semaphore with a name", "a lock of multiprocessing"])
+def test_another_program_may_post_what_the_one_that_keeps_the_gil_waits_for(outside):
+    seen = stacks([(native("sem_wait", LIBC), native("ffi_call", "/lib/libffi.so.8"), *HOOK)] * 3, owns_gil=True)
+    shared = {"wchan": "futex_wait_queue", "call": "futex-shared", "holders": (PID,), "outside": outside}
+    assert is_hang(patient(silent(times=LONG, processes=looks(**shared), stacks=seen), silence_s=20.0)) is not outside
+
+
 @pytest.mark.parametrize(
     ("frames", "expected"),
     [

@@ -180,6 +180,11 @@ def test_who_is_handed_something_is_asked_of_all_of_the_program(tmp_path):
     assert sampler._hands_out == {"send_fds"}
 
 
+@pytest.mark.parametrize(("module", "has"), [("work.get_future().then(go)", True), ("work.wait()", False)])
+def test_what_is_called_when_a_collective_is_done_is_asked_of_all_of_the_program(module, has, tmp_path):
+    assert in_a_program(tmp_path, module).stacks[0].has_callbacks is has
+
+
 @pytest.mark.parametrize(
     ("age_s", "line", "looks_on"),
     [(86_400.0, "", True), (0.0, "", False), (86_400.0, "exec(compile(text, 'train.py', 'exec'))", False)],

@@ -81,6 +81,9 @@ HEAD = "import asyncio, logging, time\nfrom pathlib import Path\n"
 SLEEP = ("sleep", f"{LIB}/asyncio/tasks.py", 639)
 
 
+ASKS = "child = subprocess.Popen('train')\nasync def beat():\n    while {does}:\n        await asyncio.sleep(1)\n"
+
+
 def ticking(does, *, head=HEAD, timers=1, more=(), line=5, body=BEAT):
     """Which tasks look on of one that sleeps in ``body``; ``more`` are other tasks, and how many timers there are."""
     text = head + body.format(does=does)
@@ -89,7 +92,7 @@ def ticking(does, *, head=HEAD, timers=1, more=(), line=5, body=BEAT):
     before = sample(SELECT, ONCE, FOREVER, STARTS, MODULE)
     after = with_onlookers(before, loop, {"/home/me/beat.py": text})
     assert after.threads == before.threads
-    return after.onlookers
+    return (after.onlookers, after.supervisors) if body is ASKS else after.onlookers
 
 
 @pytest.mark.parametrize(
@@ -139,6 +142,11 @@ def test_a_task_that_ends_may_let_on_who_awaits_it():
     assert (
         ticking("pass", body="async def beat(path):\n    if path:\n        await asyncio.sleep(40)\n    {does}\n") == ()
     )
+
+
+@pytest.mark.parametrize(("asks", "ends"), [("child.poll() is None", (-1,)), ("True", ())])
+def test_a_task_that_asks_for_a_process_ends_with_that(asks, ends):
+    assert ticking(asks, body=ASKS, head=f"import subprocess\n{HEAD}", line=7) == ((-1,), ends)
 
 
 def test_without_tasks_a_sample_stays_as_it_is():

@@ -23,7 +23,7 @@ STARTED = (
     Frame(function="_bootstrap", file=f"{LIB}threading.py", line=3),
 )
 HEAD = """
-import time, os, sys, json, logging, signal, threading, subprocess, psutil, torch
+import gc, time, os, sys, json, logging, signal, threading, subprocess, psutil, torch
 from prometheus_client import Gauge
 log, gauge, me, stats = logging.getLogger(), Gauge("a", "b"), psutil.Process(), {}
 lock, stop, done, q = threading.Lock(), threading.Event(), threading.Event(), queue.Queue()
@@ -123,6 +123,7 @@ def test_what_only_writes_and_asks_looks_on(body, at):
 
 
 ACTS = {
+    "ends what nobody has any more": "while True:\n        time.sleep(1)\n        gc.collect()",
     "kills": "while True:\n        time.sleep(1)\n        os.kill(os.getpid(), 9)",
     "kills later": "time.sleep(30)\n    os.kill(os.getpid(), 9)",
     "stops asking and then kills": "for _ in range(30):\n        time.sleep(1)\n    child.kill()",
@@ -499,6 +500,11 @@ WAYS = {
     "a function in the place of a known one": "print = make_printer()\n",
     "a stream of its own": "sys.stdout = make_stream()\n",
     "a filter": "log.addFilter(lets_on)\n",
+    "a filter in its list": "log.filters.append(lets_on)\n",
+    "a handler that a text names": 'logging.config.dictConfig({"handlers": {"own": {"class": "soak.Soak"}}})\n',
+    "a handler that a text names, imported": "from logging.config import dictConfig\ndictConfig(read())\n",
+    "a module that a text names": "from importlib import import_module\nimport_module(name)\n",
+    "the same by a builtin": "__import__(name).start()\n",
     "a codec": "import codecs\ncodecs.register(lets_on)\n",
     "a profiler": "threading.setprofile(lets_on)\n",
     "a text that is run": "exec(text)\n",
@@ -556,6 +562,24 @@ def launchers(body, *, head=HEAD):
 
 
 STOPS = "def beside():\n    while True:\n        time.sleep(1)\n        if child.poll(): child.kill()\n"
+
+
+@pytest.mark.parametrize(
+    ("loop", "behind", "supervises"),
+    [
+        ("while child.poll() is None:", "done.set()", True),
+        ("while child.poll() is None:", "print('the server has ended')", False),
+        ("while any(p.poll() is None for p in procs):", "q.put(None)", True),
+        ("while not stop.wait(5):", "done.set()", False),
+        ("while True:", "done.set()", False),
+    ],
+)
+def test_a_supervisor_does_something_else_once_its_process_has_ended(loop, behind, supervises):
+    body = f"def beside():\n    {loop}\n        time.sleep(2)\n    {behind}\n"
+    (thread, source_of) = threads(body, at="stop.wait" if "stop.wait" in loop else "time.sleep(2)")
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(thread,))
+    marked = of_sample(sample, source_of)
+    assert (marked.onlookers, marked.supervisors) == ((7,), (7,) if supervises else ())
 
 
 def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now():
@@ -801,6 +825,11 @@ ELSEWHERE = {
     "a finalizer": "import weakref\nweakref.finalize(engine, gate.set)\n",
     "a finalizer by its name": "from weakref import finalize\nfinalize(engine, gate.set)\n",
     "a filter": "log.addFilter(lets_on)\n",
+    "a filter in its list": "log.filters.append(lets_on)\n",
+    "a handler that a text names": 'logging.config.dictConfig({"handlers": {"own": {"class": "soak.Soak"}}})\n',
+    "a handler that a text names, imported": "from logging.config import dictConfig\ndictConfig(read())\n",
+    "a module that a text names": "from importlib import import_module\nimport_module(name)\n",
+    "the same by a builtin": "__import__(name).start()\n",
     "a text of its own": "class Loss:\n    def __repr__(self):\n        gate.set()\n",
 }
 

@@ -409,6 +409,30 @@ def test_a_thread_of_a_package_that_wakes_may_call_what_it_was_given(file, calls
     assert bool(to_its_stream.callers) is ("site-packages" in file)
 
 
+@pytest.mark.parametrize("supervises", [True, False])
+def test_who_waits_for_a_thread_that_looks_on_until_a_child_ends_depends_on_that_child(supervises):
+    """``while child.poll() is None: sleep(2)``, and behind that ``done.set()``."""
+    child = PARENT + 500
+    one = beside("/src/train.py", "supervise")
+    marks = {"onlookers": (PARENT + 1,), "plain_onlookers": (PARENT + 1,)}
+    marks |= {"supervisors": (PARENT + 1,)} if supervises else {}
+    marked = [replace(sample, **marks) for sample in one.samples]
+    seen = standing(one.looks, marked, job_pids=frozenset({PARENT, child}), children=frozenset({child}))
+    expected = [frozenset({child})] if supervises else []
+    assert [[chance.who for chance in chances] for chances in (seen.chances, seen.helps)] == [expected] * 2
+
+
+@pytest.mark.parametrize(("has_callbacks", "timed"), [(True, True), (False, True), (True, False)])
+def test_a_thread_of_gloo_that_is_in_a_collective_may_call_what_the_program_gave_its_result(has_callbacks, timed):
+    """``work.get_future().then(lambda _: done.set())``, and the rank that is late is one of another machine."""
+    rows = looks(PARENT, LOCK, LOCK | {"timed": timed})
+    rows = [replace(row, threads=(row.threads[0], replace(row.threads[1], name="pt_gloo_runloop"))) for row in rows]
+    samples = [replace(sample, has_callbacks=has_callbacks) for sample in beside("/src/train.py", "run").samples]
+    samples = [replace(sample, threads=sample.threads[:1]) for sample in samples]
+    chances = standing(rows, samples, job_pids=frozenset({PARENT})).chances
+    assert [chance.ender for chance in chances] == ([Ender.MACHINE] if has_callbacks and timed else [])
+
+
 @pytest.mark.parametrize(("function", "has"), [("LocalTimerServer._watchdog_loop", True), ("run", False)])
 def test_a_function_that_is_called_watchdog_is_one(function, has):
     assert beside(f"{SITE}/torch/distributed/elastic/timer/api.py", function).has_a_watchdog is has
@@ -581,6 +605,10 @@ def test_an_event_loop_that_wakes_for_onlookers_alone_waits_for_all_else_without
     ]  # fmt: skip
     one = standing(woken, samples, job_pids=frozenset({PARENT}))
     assert (PARENT in alive({PARENT: one})) is goes_on
+    watching = [replace(sample, supervisors=onlookers) for sample in samples]
+    family = {"job_pids": frozenset({PARENT, CHILD}), "children": frozenset({CHILD})}
+    chances = standing(woken, watching, **family).chances
+    assert any(CHILD in chance.who for chance in chances) is (onlookers == (-1,) and not outside)
 
 
 @pytest.mark.parametrize(
