@@ -154,12 +154,15 @@ _ITERATE = words(
 )
 """Builtins, and a module, that go through what they are called with."""
 
-_WRITE_FOR_ALL = frozenset({"StreamHandler", "basicConfig", "tqdm", "trange"})
+_WRITE_FOR_ALL = frozenset({"StreamHandler", "basicConfig", "tqdm", "trange", "Console"})
 """What writes, to the stream that it is made with, whatever other code logs or counts."""
 
 _READS = frozenset({"read", "read_text"})
 
-_BARS = frozenset({"tqdm"})
+_BARS = frozenset({"tqdm", "rich"})
+_DRAWS = frozenset({"get_renderable", "__rich__", "__rich_console__"})
+"""Names by which a bar, or what it stands in, is drawn by code of the program's own."""
+
 _REDIRECTS = words("redirect_stdout redirect_stderr dup2")
 """What sends elsewhere what others print."""
 
@@ -281,9 +284,11 @@ class SourceFile:
     @cached_property
     def is_written_to(self) -> bool:
         """Whether it has what others write to: a stream for a bar, or in the place of ``sys.stderr``, a bar's class."""
-        if not self.mentions.isdisjoint(_REDIRECTS):
+        if not self.mentions.isdisjoint(_REDIRECTS) or not _DRAWS.isdisjoint(self.functions):
             return True
         for node in ast.walk(self.tree):
+            if isinstance(node, ast.keyword) and node.arg in _DRAWS:
+                return True
             if not self._is_for_people(node) or self._is_a_stream_set(node):
                 return True
             if isinstance(node, ast.ClassDef) and any(self._is_a_bar(base) for base in node.bases):

@@ -228,7 +228,8 @@ def main_of(evidence: Evidence) -> int | None:
 def _may_act(one: Standing, chance: Chance, *, started_them: bool) -> bool:
     """Whether a process may do something about others once it goes on, by its ``chance`` to do so."""
     lets_be = one.command in ONLY_SLEEPS or (one.command in SERVE_MPI and not started_them)
-    if one.looks_on or lets_be or ((one.asks or one.ticks) and not one.acts):
+    merely_asks = one.asks or (one.ticks and not one.is_in_a_package)
+    if one.looks_on or lets_be or (merely_asks and not one.acts):
         return False
     if chance.ender is not None:
         hides_a_limit = one.rest is not None and one.rest.call == RESTART

@@ -27,6 +27,7 @@ from harness.reading.frames import (
     best_thread,
     is_in_no_file,
     is_own,
+    is_stdlib,
     native_samples,
     own_frame,
     package,
@@ -418,6 +419,13 @@ class Standing:
         return self.motion is not None and (self.motion.has_changed or self.motion.lost_a_thread)
 
     @property
+    def is_in_a_package(self) -> bool:
+        """Whether the thread that decides waits in code of a package, so that nothing tells what it does next."""
+        frames = python_frames(self.thread) if self.thread is not None else ()
+        innermost = next((frame for frame in frames if not is_stdlib(frame)), None)
+        return innermost is not None and not is_own(innermost)
+
+    @property
     def callers(self) -> frozenset[int]:
         """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw.
 
@@ -616,6 +624,9 @@ def _chances(
         # Whoever waits for the interpreter's lock waits for the thread that keeps it.
         for holder in moved.threads:
             if holder.tid == keeper:
+                wait = wait_of(holder)
+                if wait is not None and Ender.PROCESS in wait.enders:
+                    yield from _of_threads(one, moved, holder, job_pids=job_pids)
                 yield from _chances_of(holder, pid=one.pid, job_pids=job_pids)
                 return
     if state is None:
@@ -651,7 +662,8 @@ def _moves(moved: Motion, rest: ThreadState | None) -> Iterable[Chance]:
 def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: frozenset[int]) -> Iterable[Chance]:
     """Who may wake a thread that waits for a lock of its own process: any other thread of it that may itself go on."""
     samples = one.samples
-    only_python = one.thread is not None and (in_python_lock(one.thread) or called_by_python(one.thread, state))
+    stack = one.thread if one.thread is not None and one.thread.tid == state.tid else None
+    only_python = stack is not None and (in_python_lock(stack) or called_by_python(stack, state))
     asleep, runs_python = unwoken(moved.looks), one.runs_python
     at_the_gpu = one.threads_at_the_gpu
     for other in moved.looks[-1].threads:

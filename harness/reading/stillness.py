@@ -17,7 +17,7 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
 from harness.reading.frames import is_own, is_service, is_stdlib, package, python_frames
-from harness.reading.waits import listens_for_peers, waits_for_a_thread
+from harness.reading.waits import Ender, listens_for_peers, wait_of, waits_for_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,9 +104,15 @@ SEES_ALL = ("py-spy", "pystack")
 """Stack sources that show every thread in which Python runs, by the kernel's number."""
 
 QUIET_PACKAGES = frozenset(
-    {"tqdm", "tensorboard", "tensorboardX", "wandb", "torch", "mlflow", "comet_ml", "sentry_sdk"}
+    {"tqdm", "rich", "tensorboard", "tensorboardX", "wandb", "torch", "mlflow", "comet_ml", "sentry_sdk"}
 )
 """Packages whose threads call nothing of the program's."""
+
+_DO_WORK = frozenset({"torch"})
+"""Those of them that programs call in threads of their own, and then wait for: to save, or to fetch weights."""
+
+_POOLS = ("concurrent/futures/thread.py", "multiprocessing/pool.py")
+"""Files whose threads do what a program has handed over, and will ask for the result of."""
 
 ASLEEP = frozenset("SDI")
 """States in which a thread waits: S for an event, D for a device, I an idle kernel thread."""
@@ -564,18 +570,29 @@ def actors_of(samples: Sequence[StackSample]) -> frozenset[int]:
 def _housekeeping(stacks: Sequence[ThreadStack], mains: set[str], history: Sequence[tuple[float, ThreadState]]) -> bool:
     """Whether a thread with Python frames only looks after a package that the main thread does not wait in.
 
-    Of one that is not quiet only if it wakes again and again by the clock, as ``rich`` does to draw: it may be what the
-    program waits for, as a pool's thread that calls ``requests.get``, or one that asks a connection ten times a second
-    whether a message has come, and then calls what it was given.
+    Not one of a pool, which works for whoever asks for its result. Of one that is not quiet only if it wakes again and
+    again by the clock: it may be what the program waits for, as a pool's thread that calls ``requests.get``, or one
+    that asks a connection ten times a second whether a message has come, and then calls what it was given.
     """
     packages: set[str] = set()
     for stack in stacks:
+        if any(frame.file.endswith(_POOLS) for frame in python_frames(stack)):
+            return False
         packages.update(package(frame) for frame in python_frames(stack) if not is_stdlib(frame))
     if not packages or "" in packages or packages & mains:
+        return False
+    if packages & _DO_WORK and any(map(_is_served_from_outside, history)):
         return False
     if not packages <= QUIET_PACKAGES and not (_wakes_often(history) and _sleeps_by_the_clock(history)):
         return False
     return _idle(history)
+
+
+def _is_served_from_outside(moment: tuple[float, ThreadState]) -> bool:
+    """Whether a thread waits for a device, or for somebody outside: its work goes on, and may be what is awaited."""
+    _, state = moment
+    wait = wait_of(state)
+    return wait is not None and (state.state == "D" or bool(wait.outside) or Ender.DEVICE in wait.enders)
 
 
 def _sleeps_by_the_clock(history: Sequence[tuple[float, ThreadState]]) -> bool:

@@ -946,6 +946,31 @@ def test_a_helper_that_can_never_go_on_is_a_hang_once_its_parent_has_long_only_l
     assert told(verdict).startswith(expected)
 
 
+POLLS_A_FILE = ThreadStack(
+    tid=PID + 1000, name="observer", frames=(python("run", f"{SITE}/watchdog/observers/api.py", 215),)
+)
+
+
+@pytest.mark.parametrize(
+    ("stall_s", "seconds", "expected"),
+    [
+        (120.0, 130.0, "UNRESOLVED"),
+        (120.0, 479.0, "UNRESOLVED"),
+        (120.0, 481.0, "HANG deadlock medium"),
+        (10.0, 119.0, "UNRESOLVED"),
+    ],
+)
+def test_a_packages_thread_that_asks_again_and_again_is_waited_for_like_anybody_outside(stall_s, seconds, expected):
+    """It may ask for a file, or a lock of another program's, and call what it was given however late that comes."""
+    taken = [replace(sample, threads=(sample.threads[0], POLLS_A_FILE)) for sample in stacks([IN_LOCK] * 3)]
+    side = thread_waiting(wchan="hrtimer_nanosleep", call="clock_nanosleep", timed=True)
+    seen = silent(times=1.1, processes=looks(side=side, side_wakes=True, pairs=6), stacks=tuple(taken))
+    patient_one = patient(seen, silence_s=seconds)
+    limit = replace(patient_one.trial.budget.stall, seconds=stall_s)
+    budget = replace(patient_one.trial.budget, stall=limit)
+    assert told(classify(replace(patient_one, trial=replace(patient_one.trial, budget=budget)))).startswith(expected)
+
+
 @pytest.mark.parametrize("where", [{"call": "accept-own"}, {"call": "socket-unix", "on": OWN_CONNECTION}], ids=str)
 @pytest.mark.parametrize(("seconds", "expected"), [(119.0, "UNRESOLVED"), (121.0, "HANG blocked-io medium")])
 def test_an_outsider_who_was_given_the_address_of_a_service_has_a_while_to_connect(seconds, expected, where):

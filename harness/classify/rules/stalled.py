@@ -130,7 +130,7 @@ def stalled(case: Case) -> Verdict | None:
     verdict = _never(case, job, never, nowhere) if never else None
     if verdict is not None and job.may_be_ended(job.stand.keys() - live.keys(), live):
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if watched_out(case) else None
-    elif verdict is not None and (patience_s := _patience_beside(job, never)):
+    elif verdict is not None and (patience_s := _patience_beside(case, job, never)):
         is_long = case.evidence.silence_s >= patience_s
         verdict = replace(verdict, confidence=Confidence.MEDIUM) if is_long else None
     return verdict or _patience(case, job, live) or _part(case, job, live)
@@ -151,10 +151,12 @@ def _part(case: Case, job: Job, live: Collection[int]) -> Verdict | None:
     return replace(parts[0], confidence=Confidence.MEDIUM, because=f"{silence(case)}; {parts[0].because}; {looks}")
 
 
-def _patience_beside(job: Job, never: Sequence[int]) -> float:
+def _patience_beside(case: Case, job: Job, never: Sequence[int]) -> float:
     """How long it is waited for what hardly lets ``never`` on, seconds; 0 without any.
 
     Threads that by their source look on, or that a package wakes; somebody outside who may know a service of theirs.
+    A package's thread that asks again and again may call what it was given once what it asks for is there, after
+    however long: a file, a lock of another program's. It is waited for as anybody outside is.
     """
     if any(job.stand[pid].serves_itself for pid in job.waited_for(never)):
         return LOOKED_S
@@ -164,10 +166,12 @@ def _patience_beside(job: Job, never: Sequence[int]) -> float:
         if thread is not None:
             trains.add(thread.tid)
     onlookers = plain = frozenset[int]()
+    if any(one.callers - trains for one in job.stand.values()):
+        return max(PATIENCE * silence_limit(case).seconds, LOOKED_S)
     for one in job.stand.values():
         looking = onlookers_of(one.samples)
         tasks = {tid for tid in looking if tid < 0}
-        onlookers |= ((looking & one.wakers) | tasks | one.callers) - trains
+        onlookers |= ((looking & one.wakers) | tasks) - trains
         plain |= plain_onlookers_of(one.samples)
     if not onlookers:
         return 0.0

@@ -852,10 +852,15 @@ def test_another_file_of_the_program_may_stand_between(other):
         ("with contextlib.redirect_stderr(stream): train()", True),
         ("class Bar(tqdm): pass", True),
         ("class Bar: pass", False),
+        ("class Speed(ProgressColumn): pass", True),
+        ("Progress(console=Console(file=Stream()))", True),
+        ("Progress(console=Console())", False),
+        ("Live(get_renderable=table)", True),
     ],
 )
 def test_a_progress_bar_writes_to_a_stream_or_draws_by_a_class_that_the_program_makes(line, expected):
-    source = f"import contextlib, sys\nfrom tqdm import tqdm\n{line}\n"
+    bars = "from tqdm import tqdm\nfrom rich.progress import ProgressColumn, Progress"
+    source = f"import contextlib, sys\n{bars}\n{line}\n"
     assert are_written_to({"/src/beat.py": HEAD + ALIVE, "/src/main.py": source}) is expected
 
 

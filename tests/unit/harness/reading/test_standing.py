@@ -400,13 +400,42 @@ def woke(thread, turns):
 
 @pytest.mark.parametrize(
     ("file", "calls"),
-    [(f"{SITE}/rich/live.py", True), (f"{SITE}/tqdm/_monitor.py", False), ("/src/train.py", False)],
+    [
+        (f"{SITE}/watchdog/observers/polling.py", True),
+        (f"{SITE}/rich/live.py", False),
+        (f"{SITE}/tqdm/_monitor.py", False),
+        ("/src/train.py", False),
+    ],
 )
 def test_a_thread_of_a_package_that_wakes_may_call_what_it_was_given(file, calls):
     one = beside(file, "run")
     assert one.callers == ({PARENT + 1} if calls else frozenset())
     to_its_stream = replace(one, samples=tuple(replace(sample, is_written_to=True) for sample in one.samples))
     assert bool(to_its_stream.callers) is ("site-packages" in file)
+
+
+def test_a_thread_that_keeps_the_gil_may_wait_for_another_one_of_its_library():
+    """``ctypes.PyDLL``: an instrument's library measures in a thread of its own for a minute."""
+    rows = looks(PARENT, LOCK, LOCK, NAP)
+    frames = {PARENT: "join", PARENT + 1: "measure"}
+    threads: list[ThreadStack] = []
+    for tid, name in frames.items():
+        stack = (Frame(function=name, file="/src/a.py", line=2),)
+        threads.append(ThreadStack(tid=tid, name="", frames=stack, owns_gil=tid != PARENT))
+    samples = [
+        StackSample(id="s", source="py-spy", native=False, t_s=0.5 + n, rank=0, pid=PARENT, threads=tuple(threads))
+        for n in range(3)
+    ]
+    seen = standing(rows, samples, job_pids=frozenset({PARENT}))
+    assert [chance.ender for chance in seen.chances] == [Ender.TIMER]
+
+
+@pytest.mark.parametrize(
+    ("main", "is_one"),
+    [("/src/train.py", False), (f"{SITE}/psutil/__init__.py", True), ("/usr/lib/python3.11/x.py", False)],
+)
+def test_what_is_in_a_package_is_not_in_the_programs_own_code(main, is_one):
+    assert beside("/src/beat.py", "run", main=main).is_in_a_package is is_one
 
 
 @pytest.mark.parametrize("supervises", [True, False])

@@ -170,6 +170,33 @@ def test_a_thread_of_a_package_is_background_only_where_it_calls_nothing_of_the_
     assert (8 in background(looks, [sample])) is behind
 
 
+POOL = "/usr/lib/python3.11/concurrent/futures/thread.py"
+RECEIVES = {"wchan": "sk_wait_data", "call": "recvfrom", "timed": False, "outside": True}
+
+
+@pytest.mark.parametrize(
+    ("file", "below", "waits", "behind"),
+    [
+        ("torch/_inductor/subproc_pool.py", "/usr/lib/python3.11/threading.py", {}, True),
+        ("torch/hub.py", "/usr/lib/python3.11/threading.py", RECEIVES, False),
+        ("torch/serialization.py", "/usr/lib/python3.11/threading.py", {"state": "D", "wchan": "folio_wait"}, False),
+        ("torch/serialization.py", POOL, {}, False),
+        ("tqdm/contrib/concurrent.py", POOL, {}, False),
+        ("wandb/sdk/interface.py", "/usr/lib/python3.11/threading.py", RECEIVES, True),
+    ],
+    ids=["is idle", "fetches weights", "saves", "a pool saves", "a pool counts", "sends metrics"],
+)
+def test_a_quiet_packages_thread_may_do_what_is_awaited(file, below, waits, behind):
+    """Only a package's own line is on its stack, and the program asks for the result."""
+    main = ThreadStack(tid=7, name="MainThread", frames=(frame("result", "/home/me/train.py"),))
+    frames = (frame("run", f"/opt/lib/python3.11/site-packages/{file}"), frame("run", below))
+    other = ThreadStack(tid=8, name="", frames=frames)
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=10.5, rank=0, pid=7, threads=(main, other))
+    beside = replace(THREAD, tid=8, **waits)
+    looks = [replace(one, threads=(*one.threads, beside)) for one in (LOOK, later())]
+    assert (8 in background(looks, [sample])) is behind
+
+
 @pytest.mark.parametrize(
     ("call", "state", "behind"),
     [("futex", "S", True), ("futex", "R", True), ("poll", "S", False), ("epoll_wait", "S", False)],
