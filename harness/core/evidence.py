@@ -157,7 +157,7 @@ class StackSample:
     ``onlookers`` are threads that stay in a loop and, by their source, do nothing there that another may wait for,
     ``plain_onlookers`` those of them whose file uses nothing that another file of the program may define,
     ``endless_onlookers`` those in a loop that no exception ends, and ``launchers`` those in one that only the end of a
-    process ends, ``supervisors`` onlookers that do more than look on once one has; ``actors`` are threads that may do
+    process ends, ``supervisors`` onlookers that act once one has, or sets an event; ``actors`` are threads that may do
     such a thing. Tasks of an event loop that wakes for nothing else stand among onlookers by negative numbers.
     ``joins`` are pairs of threads of which the first waits, without a limit, for the second to end.
     ``is_written_to`` says that a package may write to a stream of the program's own, or draw by a class of it,

@@ -60,6 +60,9 @@ _WAITS_IN_C = frozenset({
 _ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
 """Methods whose answer only another thread or process can change."""
 
+_SHARES_EVENTS = frozenset({"multiprocessing", "torch"})
+"""Packages whose events are shared by processes."""
+
 _STARTS_PROCESSES = frozenset({"subprocess", "multiprocessing", "torch"})
 
 _HOLDS_NOTHING = frozenset({("contextlib", "suppress"), ("contextlib", "nullcontext"), ("torch", "no_grad")})
@@ -304,9 +307,24 @@ class _Place:
 
     @property
     def asks_processes(self) -> bool:
-        """Whether it is in a loop that asks for the end of one."""
-        loops = filter(_is_while, self.inside)
-        return any(turn_of(loop, self.scope.sets, self.scope.file).asks for loop in loops)
+        """Whether it is in a loop that asks for the end of one, or an event that another process may set."""
+        for loop in filter(_is_while, self.inside):
+            if turn_of(loop, self.scope.sets, self.scope.file).asks or self._asks_what_is_shared(loop):
+                return True
+        return False
+
+    def _asks_what_is_shared(self, loop: ast.While) -> bool:
+        """Whether its condition asks for an event that is not seen to be one of ``threading``."""
+        if {names[0] for names in self.scope.file.imported.values()}.isdisjoint(_SHARES_EVENTS):
+            return False
+        for node in ast.walk(loop.test):
+            match node:
+                case ast.Call(func=ast.Attribute(value=event, attr="wait" | "is_set")):
+                    if not self.scope.is_made_by(event, "threading"):
+                        return True
+                case _:
+                    pass
+        return False
 
     @property
     def ends_harmlessly(self) -> bool:

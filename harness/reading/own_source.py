@@ -586,6 +586,13 @@ class Scope:
         names = names_of(function)
         return (*self.file.imported.get(names[0], names[:1]), *names[1:]) if names else ()
 
+    def is_made_by(self, node: ast.expr, package: str) -> bool:
+        """Whether a name, or an attribute of ``self``, is only ever set to what a class of this package makes."""
+        had = self.file.origins.had_by(node, self.function) or []
+        makers = [one.value.func for one in had if isinstance(one.value, ast.Call) and not one.is_item]
+        packages = {self.file.origins.package_of(maker, self.file.tree) for maker in makers}
+        return len(makers) == len(had) and packages == {package}
+
     def _is_common(self, node: ast.expr) -> bool:
         """Whether it is an object of a builtin or of a well-known package's class, as far as the file shows."""
         return self.file.origins.is_common(node, self.function)

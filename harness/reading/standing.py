@@ -635,7 +635,7 @@ def _chances(
     wait = one.wait
     if wait is not None and (Ender.PROCESS in wait.enders or one.pid in wait.holders):
         yield from _of_threads(one, moved, state, job_pids=job_pids)
-        yield from _by_supervisors(one, children)
+        yield from _by_supervisors(one, children | ({one.parent} & job_pids))
         yield from _by_callbacks(one)
     if wait is None or wait.outside or Ender.PROCESS not in wait.enders:
         yield from _chances_of(state, pid=one.pid, job_pids=job_pids)
@@ -694,12 +694,12 @@ def _of_threads(one: Standing, moved: Motion, state: ThreadState, *, job_pids: f
             )
 
 
-def _by_supervisors(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
-    """Threads, and tasks of an event loop, that look on until a process of its own ends, and then do something else."""
+def _by_supervisors(one: Standing, family: frozenset[int]) -> Iterable[Chance]:
+    """Threads, and tasks of an event loop, that look on until a process ends or sets an event, and then act."""
     supervisors = supervisors_of(one.samples)
     waiting = [tid for tid in supervisors if tid < 0 or (tid in one.background and tid != one.decides)]
-    if waiting and children:
-        yield Chance(how="asks processes of its own again and again", who=children)
+    if waiting and family:
+        yield Chance(how="asks processes of its own again and again", who=family)
 
 
 def _by_callbacks(one: Standing) -> Iterable[Chance]:
@@ -764,7 +764,7 @@ def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int])
     """What may let the threads go on beside the one that decides, less those that mean nothing to the program."""
     if one.motion is None or one.state is None:
         return
-    yield from _by_supervisors(one, children)
+    yield from _by_supervisors(one, children | ({one.parent} & job_pids))
     nobody = {one.state.tid, *one.background}
     asking = _threads_that_ask(one) if children else frozenset[int]()
     at_the_gpu = one.threads_at_the_gpu

@@ -574,12 +574,25 @@ STOPS = "def beside():\n    while True:\n        time.sleep(1)\n        if child
         ("while True:", "done.set()", False),
     ],
 )
-def test_a_supervisor_does_something_else_once_its_process_has_ended(loop, behind, supervises):
+def test_a_supervisor_acts_once_its_process_has_ended(loop, behind, supervises):
     body = f"def beside():\n    {loop}\n        time.sleep(2)\n    {behind}\n"
     (thread, source_of) = threads(body, at="stop.wait" if "stop.wait" in loop else "time.sleep(2)")
     sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(thread,))
     marked = of_sample(sample, source_of)
     assert (marked.onlookers, marked.supervisors) == ((7,), (7,) if supervises else ())
+
+
+@pytest.mark.parametrize(
+    ("made", "supervises"),
+    [("multiprocessing.Event()", True), ("threading.Event()", False), ("multiprocessing.Manager().Event()", True)],
+)
+def test_a_supervisor_acts_once_an_event_is_set_that_processes_share(made, supervises):
+    body = (
+        f"import multiprocessing\ngo = {made}\ndef beside():\n    while not go.wait(3):\n        pass\n    done.set()\n"
+    )
+    (thread, source_of) = threads(body, at="go.wait")
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=7, threads=(thread,))
+    assert of_sample(sample, source_of).supervisors == ((7,) if supervises else ())
 
 
 def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now():
