@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from harness.reading.origins import METHODS, items_of, last_name, names_of, operands_of, words
+from harness.reading.origins import ANSWER, METHODS, items_of, last_name, names_of, operands_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +84,10 @@ def _ask(node: ast.expr, scope: Scope, runs: ast.AST) -> bool:
             return is_there or _had_harmlessly(node, scope, runs)
         case ast.Attribute(attr=name) if name in scope.file.fields:
             return False
+        case ast.Call(func=ast.Attribute(attr=name)) if (
+            name in ANSWER - scope.file.functions.keys() - scope.file.fields
+        ):
+            return True
         case ast.Call() if not scope.is_known(node):
             return False
         case _ if isinstance(node, _PLAIN):

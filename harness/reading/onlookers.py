@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from harness.reading.frames import bare, is_own, is_stdlib, python_frames
 from harness.reading.loops import path_to
-from harness.reading.origins import FUNCTION_NODES, PACKAGES, within
+from harness.reading.origins import ANSWER, FUNCTION_NODES, PACKAGES, within
 from harness.reading.own_source import Scope, file_of
 from harness.reading.raising import may_raise, raising_calls
 from harness.reading.turns import turn_of
@@ -56,9 +56,6 @@ _WAITS_IN_C = frozenset({
     "sigwaitinfo", "sigtimedwait", "input", "open", "flock", "lockf", "nanosleep", "usleep",
 })  # fmt: skip
 """Functions in C that a thread may sleep in; what else stands on that line it does before, or afterwards."""
-
-_ASKED = frozenset({"wait", "join", "is_set", "is_alive", "poll"})
-"""Methods whose answer only another thread or process can change."""
 
 _SHARES_EVENTS = frozenset({"multiprocessing", "torch"})
 """Packages whose events are shared by processes."""
@@ -420,7 +417,7 @@ class _Place:
             case ast.Call(func=ast.Attribute(attr="poll"), args=[_, *_]):
                 return False
             case ast.Call(func=ast.Attribute(attr=name)):
-                return name in _ASKED - self.scope.file.functions.keys() - self.scope.file.fields
+                return name in ANSWER - self.scope.file.functions.keys() - self.scope.file.fields
             case ast.Constant(value=value):
                 return bool(value)
             case _:

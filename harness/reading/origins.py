@@ -32,6 +32,9 @@ MODULES = words(
 )
 """Modules whose functions do nothing that another thread or process can wait for."""
 
+ANSWER = words("wait join is_set is_alive poll")
+"""Methods whose answer, a number or none, only another thread or process can change."""
+
 METHODS = words(
     # what they ask
     "cancelled count cpu_percent cpu_times dim done element_size empty endswith exists full index io_counters is_alive",

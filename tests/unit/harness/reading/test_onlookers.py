@@ -595,6 +595,13 @@ def test_a_supervisor_acts_once_an_event_is_set_that_processes_share(made, super
     assert of_sample(sample, source_of).supervisors == ((7,) if supervises else ())
 
 
+def test_a_launcher_may_give_the_answer_a_name():
+    """What the name had before is an answer, too: an exit code, or none."""
+    named = STOPS.replace("if child.poll(): ", "code = child.poll()\n        if code: ")
+    assert launchers(named)
+    assert not launchers(f"class Job:\n    def poll(self): return Pipe()\n{named}")
+
+
 def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now():
     assert launchers(STOPS)
     assert not launchers(STOPS, head="\n" * HEAD.count("\n"))  # of a file that starts no process
