@@ -595,11 +595,25 @@ def test_a_supervisor_acts_once_an_event_is_set_that_processes_share(made, super
     assert of_sample(sample, source_of).supervisors == ((7,) if supervises else ())
 
 
-def test_a_launcher_may_give_the_answer_a_name():
+KEEPS_THE_CODE = """
+def beside():
+    running = dict(enumerate(procs))
+    while running:
+        for rank, one in list(running.items()):
+            try:
+                code = one.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                continue
+            del running[rank]
+"""
+
+
+@pytest.mark.parametrize(("head", "launches"), [("", True), ("class Job:\n    def wait(self): return Pipe()\n", False)])
+def test_a_launcher_may_give_the_answer_a_name(head, launches):
     """What the name had before is an answer, too: an exit code, or none."""
-    named = STOPS.replace("if child.poll(): ", "code = child.poll()\n        if code: ")
-    assert launchers(named)
-    assert not launchers(f"class Job:\n    def poll(self): return Pipe()\n{named}")
+    thread, source_of = threads(head + KEEPS_THE_CODE, at="one.wait")
+    sample = StackSample(id="s", source="py-spy", native=False, t_s=1.0, rank=0, pid=1, threads=(thread,))
+    assert of_sample(sample, source_of).launchers == ((7,) if launches else ())
 
 
 def test_what_a_launcher_does_once_a_process_has_failed_is_not_what_it_does_now():
