@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.observe.procfs import Files, bits_of
+from harness.observe.procfs import MOST_PIDS, Files, bits_of
 from harness.reading.waits import (
     ADDRESSES,
     BEGINS,
@@ -54,9 +54,6 @@ _KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
 
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
-
-_MOST_PIDS = 1 << 22
-"""The largest PID that Linux gives; what is larger in a call is a group, or any child."""
 
 _TIMER = "anon_inode:[timerfd]"
 
@@ -252,11 +249,17 @@ class Ends:
     def _child(self, pid: int, call: Call) -> End:
         children = self._children(pid)
         kind, target = (_P_PID, call.arguments[0]) if call.name == "wait4" else call.arguments[:2]
-        if kind == _P_PID and target in children:
-            return End(call.name, f"child {target}", (target,), outside=False)
-        if kind == _P_PID and 0 < target <= _MOST_PIDS:
+        child = next((child for child in children if self._number(child, seen_by=pid) == target), None)
+        if kind == _P_PID and child is not None:
+            return End(call.name, f"child {child}", (child,), outside=False)
+        if kind == _P_PID and 0 < target <= MOST_PIDS:  # what is larger is a group, or any child
             return End(call.name, f"process {target}, which it traces", outside=True)
         return End(call.name, "any child", children, outside=False)
+
+    def _number(self, child: int, *, seen_by: int) -> int:
+        """What a process of the trial is called by its parent, which may be in a container, or make one for it."""
+        numbers, depth = self._files.numbers(f"{child}"), len(self._files.numbers(f"{seen_by}"))
+        return numbers[depth - 1] if 0 < depth <= len(numbers) else child
 
     def _newborn(self, pid: int, name: str) -> End:
         """A process that runs in its parent's memory, and its place, until it begins a program or ends."""

@@ -579,3 +579,13 @@ def test_that_no_descriptor_of_ours_is_free_is_no_end_of_a_process(monkeypatch):
     monkeypatch.setattr(os, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
     with pytest.raises(OSError, match="Too many open files"):
         Files().text(f"{ME}/stat")
+
+
+@pytest.mark.parametrize(("waits", "target"), [(20388, 20389), (20389, 7)])
+def test_a_wait_for_one_child_names_it_as_its_parent_does_in_a_container_or_around_one(waits, target, tmp_path):
+    for pid, numbers in {20388: "20388", 20389: "20389 1", 20390: "20390 7"}.items():
+        (tmp_path / f"{pid}").mkdir()
+        (tmp_path / f"{pid}/status").write_text(f"NSpid:\t{numbers}\n")
+    ends = Ends({20388: 1, 20389: 20388, 20390: 20389}, files=Files(str(tmp_path)))
+    end = ends.of(waits, Call("wait4", (target, 0, 0, 0, 0, 0), timed=False))
+    assert (end.on, end.holders, end.outside) == (f"child {waits + 1}", (waits + 1,), False)
