@@ -41,17 +41,14 @@ _PRIVATE = 128
 _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
 
-_NOBODY_ELSES = ("/dev/zero", "/SYSV00000000")
-"""How the kernel calls shared memory without a file or a key."""
+_NOBODY_ELSES = "/dev/zero"
+"""How the kernel calls shared memory that no other program can map: it has neither a file nor, as System V's, a number."""
 
 _ANY_SEMAPHORE = "/dev/shm/sem."
 _ITS_CODE = re.compile(r"(_multiprocessing\b|(lib)?python[\d.t]*(\.so|$)|$)")
 """Files with the code by which multiprocessing waits for a lock, or not known which: it takes each its name at once."""
 
 _DELETED = " (deleted)"
-_KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
-"""What the kernel calls System V's shared memory of a key, by which any program gets it."""
-
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
@@ -227,8 +224,8 @@ class Ends:
     def _is_of_nobody_else(self, pid: int, call: Call, at: _Region) -> bool:
         """Whether no other program can map this memory.
 
-        That no file stands for, or a lock of multiprocessing, whose name nobody was told. Any other file may have been
-        handed out open (a memfd), or mapped before it lost its name, and any other semaphore opened by it.
+        That has no file and no number, or is a lock of multiprocessing, whose name nobody was told. Any other file may
+        have been handed out open (a memfd), or mapped before it lost its name, and any other semaphore opened by it.
         """
         name = self._name_now(pid, at)
         if name or not at.file.startswith(_ANY_SEMAPHORE):
@@ -241,7 +238,7 @@ class Ends:
         The C library makes a semaphore under a name of the moment and links it to its own: the kernel calls it deleted.
         """
         path = region.file.removesuffix(_DELETED)
-        if path == region.file or _KEYED.match(path):
+        if path == region.file:
             return path
         folder = path.rpartition("/")[0]
         for name in self._files.names(f"{pid}/root{folder}") if folder else ():
@@ -264,16 +261,16 @@ class Ends:
     def _child(self, pid: int, call: Call) -> End:
         children = self._children(pid)
         kind, target = (_P_PID, call.arguments[0]) if call.name == "wait4" else call.arguments[:2]
-        child = next((child for child in children if self._number(child, seen_by=pid) == target), None)
+        child = next((child for child in children if self._number(child, parent=pid) == target), None)
         if kind == _P_PID and child is not None:
             return End(call.name, f"child {child}", (child,), outside=False)
         if kind == _P_PID and 0 < target <= MOST_PIDS:  # what is larger is a group, or any child
             return End(call.name, f"process {target}, which it traces", outside=True)
         return End(call.name, "any child", children, outside=False)
 
-    def _number(self, child: int, *, seen_by: int) -> int:
+    def _number(self, child: int, *, parent: int) -> int:
         """What a process of the trial is called by its parent, which may be in a container, or make one for it."""
-        numbers, depth = self._files.numbers(f"{child}"), len(self._files.numbers(f"{seen_by}"))
+        numbers, depth = self._files.numbers(f"{child}"), len(self._files.numbers(f"{parent}"))
         return numbers[depth - 1] if 0 < depth <= len(numbers) else child
 
     def _newborn(self, pid: int, name: str) -> End:
