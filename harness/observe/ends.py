@@ -42,13 +42,14 @@ _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
 
 _NOBODY_ELSES = "/dev/zero"
-"""How the kernel calls shared memory that no other program can map: it has neither a file nor, as System V's, a number."""
+"""How the kernel calls shared memory of no file and no number (as System V's has): no other program can map it."""
 
 _ANY_SEMAPHORE = "/dev/shm/sem."
 _ITS_CODE = re.compile(r"(_multiprocessing\b|(lib)?python[\d.t]*(\.so|$)|$)")
 """Files with the code by which multiprocessing waits for a lock, or not known which: it takes each its name at once."""
 
 _DELETED = " (deleted)"
+
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
