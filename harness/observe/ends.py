@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.observe.procfs import Files, bits_of
+from harness.observe.procfs import MOST_PIDS, Files, bits_of
 from harness.reading.waits import (
     ADDRESSES,
     BEGINS,
@@ -31,7 +31,7 @@ from harness.reading.waits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from harness.observe.syscalls import Call
 
@@ -41,22 +41,20 @@ _PRIVATE = 128
 _SEMAPHORE = "/dev/shm/sem.mp-"
 """How the name of a lock of multiprocessing begins, which it makes up and tells its children alone."""
 
-_NOBODY_ELSES = ("/dev/zero", "/SYSV00000000")
-"""How the kernel calls shared memory without a file or a key."""
+_NOBODY_ELSES = "/dev/zero"
+"""How the kernel calls shared memory of no file and no number (as System V's has): no other program can map it."""
 
 _ANY_SEMAPHORE = "/dev/shm/sem."
 _ITS_CODE = re.compile(r"(_multiprocessing\b|(lib)?python[\d.t]*(\.so|$)|$)")
 """Files with the code by which multiprocessing waits for a lock, or not known which: it takes each its name at once."""
 
 _DELETED = " (deleted)"
-_KEYED = re.compile(r"/SYSV(?!00000000)[0-9a-f]{8}$")
-"""What the kernel calls System V's shared memory of a key, by which any program gets it."""
 
 _P_PID = 1
 """What ``waitid`` calls the wait for one child by its PID."""
 
-_MOST_PIDS = 1 << 22
-"""The largest PID that Linux gives; what is larger in a call is a group, or any child."""
+_NO_PROCESS = -1
+"""Who has a lock, or waits for one, that is an open file's and no process's."""
 
 _TIMER = "anon_inode:[timerfd]"
 
@@ -69,7 +67,7 @@ _LISTENER = "/pymp-"
 _FORKS = "multiprocessing.forkserver"
 """What stands in the command of a process that forks others when it is asked to."""
 
-_STACK_BYTES = 2048
+_STACK_BYTES, _MOST_OF_STACK = 2048, 1 << 17
 _WORD = struct.Struct("=Q")
 _C_LIBRARY = ("libc.so", "libc-", "libpthread", "ld-linux", "ld-musl", "[v", "libevent")
 """Names of what calls go through: the C library, the kernel's own page (``[vdso]``), and libevent, which calls for
@@ -77,6 +75,9 @@ whoever runs its loop."""
 
 _POLLFD = struct.Struct("=ihh")
 _MOST_DESCRIPTORS = 256
+"""Of a poll for more, of which each would have to be looked up, nobody tells who can end it."""
+
+_MOST_OF_SELECT = 1024
 
 ELSEWHERE = ("fuse", "nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "afs", "9p", "virtiofs", "orangefs")
 """How the kinds of file systems begin that another program or machine serves: one that does not answer lets nobody go
@@ -177,16 +178,25 @@ class Ends:
 
         The C library's own functions lie innermost on the stack; what follows first is the address to return to.
         """
-        data = self._files.memory(pid, call.stack, _STACK_BYTES) if call.stack else None
-        if data is None:
-            return ""
         if pid not in self._code:
             self._code[pid] = list(filter(_Region.is_code, self._regions(pid)))
-        for (word,) in _WORD.iter_unpack(data):
+        for word in self._words(pid, call.stack):
             path = _file_at(word, self._code[pid])
             if path and not path.rpartition("/")[2].startswith(_C_LIBRARY):
                 return path
         return ""
+
+    def _words(self, pid: int, stack: int) -> Iterator[int]:
+        """What lies on a stack, from the innermost frame on, read as it is asked for; nothing where nobody may read it.
+
+        The C library itself needs some kilobytes of it to ask for an address by a name (``getaddrinfo``).
+        """
+        for start in range(0, _MOST_OF_STACK if stack else 0, _STACK_BYTES):
+            data = self._files.memory(pid, stack + start, _STACK_BYTES)
+            if data is None:
+                return
+            for (word,) in _WORD.iter_unpack(data):
+                yield word
 
     def _regions(self, pid: int) -> Iterable[_Region]:
         for line in self._files.lines(f"{pid}/maps"):
@@ -215,8 +225,8 @@ class Ends:
     def _is_of_nobody_else(self, pid: int, call: Call, at: _Region) -> bool:
         """Whether no other program can map this memory.
 
-        That no file stands for, or a lock of multiprocessing, whose name nobody was told. Any other file may have been
-        handed out open (a memfd), or mapped before it lost its name, and any other semaphore opened by it.
+        That has no file and no number, or is a lock of multiprocessing, whose name nobody was told. Any other file may
+        have been handed out open (a memfd), or mapped before it lost its name, and any other semaphore opened by it.
         """
         name = self._name_now(pid, at)
         if name or not at.file.startswith(_ANY_SEMAPHORE):
@@ -229,7 +239,7 @@ class Ends:
         The C library makes a semaphore under a name of the moment and links it to its own: the kernel calls it deleted.
         """
         path = region.file.removesuffix(_DELETED)
-        if path == region.file or _KEYED.match(path):
+        if path == region.file:
             return path
         folder = path.rpartition("/")[0]
         for name in self._files.names(f"{pid}/root{folder}") if folder else ():
@@ -252,11 +262,17 @@ class Ends:
     def _child(self, pid: int, call: Call) -> End:
         children = self._children(pid)
         kind, target = (_P_PID, call.arguments[0]) if call.name == "wait4" else call.arguments[:2]
-        if kind == _P_PID and target in children:
-            return End(call.name, f"child {target}", (target,), outside=False)
-        if kind == _P_PID and 0 < target <= _MOST_PIDS:
+        child = next((child for child in children if self._number(child, parent=pid) == target), None)
+        if kind == _P_PID and child is not None:
+            return End(call.name, f"child {child}", (child,), outside=False)
+        if kind == _P_PID and 0 < target <= MOST_PIDS:  # what is larger is a group, or any child
             return End(call.name, f"process {target}, which it traces", outside=True)
         return End(call.name, "any child", children, outside=False)
+
+    def _number(self, child: int, *, parent: int) -> int:
+        """What a process of the trial is called by its parent, which may be in a container, or make one for it."""
+        numbers, depth = self._files.numbers(f"{child}"), len(self._files.numbers(f"{parent}"))
+        return numbers[depth - 1] if 0 < depth <= len(numbers) else child
 
     def _newborn(self, pid: int, name: str) -> End:
         """A process that runs in its parent's memory, and its place, until it begins a program or ends."""
@@ -282,17 +298,14 @@ class Ends:
     # -- files
 
     def _lock(self, pid: int, fd: int) -> End:
-        """A lock on a file: who holds it stands in ``/proc/locks``, by PID, also of programs that are not ours."""
+        """A lock on a file: who has it stands in ``/proc/locks``, by PID, also of programs that are not ours."""
         place = self._place(pid, fd)
         if not place:
             return End("flock")
         holders: set[int] = set()
-        for line in self._files.lines("locks"):
-            fields = line.split()
-            if "->" in fields or place not in fields:
-                continue
-            owner = int(fields[4])
-            heirs = self._heirs(place) if "WRITE" in fields and owner not in self._parents else set[int]()
+        for lock in self._blocking(pid, place):
+            owner = int(lock[3])
+            heirs = self._heirs(lock) if "WRITE" in lock and owner not in self._parents else set[int]()
             holders |= heirs or {owner}
         ours = tuple(sorted(holders & self._parents.keys()))
         others = sorted(holders - self._parents.keys())
@@ -317,8 +330,7 @@ class Ends:
             return End(call, outside=True, has_a_timer=re.search(r"[1-9]", "".join(left)) is not None)
         if target.startswith("/") and self._is_fifo(pid, fd):
             end = self._pipe(target, reads=call not in _WRITES)
-            # Whoever keeps both ends open itself does so for others to come and go.
-            return end._replace(outside=True) if pid in end.holders else end
+            return end if target.endswith(_DELETED) else end._replace(outside=True)  # anybody may open it by its name
         return End(call, target if target.startswith(("/dev/pts", "/dev/tty")) else "")
 
     def _pipe(self, target: str, *, reads: bool) -> End:
@@ -336,13 +348,28 @@ class Ends:
         """
         return End("eventfd", "an event", self._holding(target) or (pid,), outside=True)
 
-    def _heirs(self, place: str) -> set[int]:
-        """Who of the trial has the lock on a file open that a process took which has ended, as ``flock 9`` does."""
+    def _blocking(self, pid: int, place: str) -> list[list[str]]:
+        """The locks on a file that a process waits for, each by kind, owner and range as the kernel writes them.
+
+        Behind the line of each lock come those of who waits for it, with an arrow. One for an open file names nobody.
+        """
+        blocking: list[list[str]] = []
+        lock: list[str] = []
+        for line in self._files.lines("locks"):
+            _, *fields = line.split()
+            if "->" not in fields:
+                lock = fields
+            elif place in fields and int(fields[4]) in (pid, _NO_PROCESS) and lock not in blocking:
+                blocking.append(lock)
+        return blocking
+
+    def _heirs(self, lock: Sequence[str]) -> set[int]:
+        """Who of the trial has that very lock by an open file, which an ended process took, as ``flock 9`` does."""
         heirs: set[int] = set()
         for pid in self._parents:
             for fd in self._files.names(f"{pid}/fdinfo"):
                 for line in self._files.lines(f"{pid}/fdinfo/{fd}"):
-                    if line.startswith("lock:") and place in line.split():
+                    if line.startswith("lock:") and line.split()[2:] == lock:
                         heirs.add(pid)
         return heirs
 
@@ -481,13 +508,14 @@ class Ends:
             lines = self._files.lines(f"{pid}/fdinfo/{call.arguments[0]}")
             return [int(line.split()[1]) for line in lines if line.startswith("tfd:")] or None
         if call.name in ("poll", "ppoll"):
-            count = min(call.arguments[1], _MOST_DESCRIPTORS)
-            data = self._files.memory(pid, call.arguments[0], count * _POLLFD.size)
+            if call.arguments[1] > _MOST_DESCRIPTORS:
+                return None
+            data = self._files.memory(pid, call.arguments[0], call.arguments[1] * _POLLFD.size)
             return None if data is None else [fd for fd, _, _ in _POLLFD.iter_unpack(data) if fd >= 0]
         descriptors: list[int] = []
         for pointer in call.arguments[1:3]:
-            data = self._files.memory(pid, pointer, (min(call.arguments[0], 1024) + 7) // 8) if pointer else b""
-            if data is None:
+            data = self._files.memory(pid, pointer, (call.arguments[0] + 7) // 8) if pointer else b""
+            if data is None or call.arguments[0] > _MOST_OF_SELECT:
                 return None
             descriptors += bits_of(int.from_bytes(data, "little"))
         return descriptors

@@ -9,6 +9,9 @@ import stat
 PROC = "/proc"
 """Where the kernel of this machine tells of its processes."""
 
+MOST_PIDS = 1 << 22
+"""The largest number of a process or thread that Linux gives."""
+
 _SCRIPT_BYTES = 1 << 20
 """More is not read of a script: it is asked for a word in it."""
 
@@ -81,10 +84,14 @@ class Files:
 
     def inner(self, at: str) -> int:
         """The number of a process, or of a thread of it (``7/task/8``), in its own namespace; 0 of one that is gone."""
+        return next(reversed(self.numbers(at)), 0)
+
+    def numbers(self, at: str) -> tuple[int, ...]:
+        """The same in each namespace that it is in, from ours to its own."""
         for line in self.lines(f"{at}/status"):
             if line.startswith("NSpid:"):
-                return int(line.split()[-1])
-        return 0
+                return tuple(map(int, line.split()[1:]))
+        return ()
 
     def memory(self, pid: int, address: int, size: int) -> bytes | None:
         """What lies in the memory of a process; None where this user may not read it. Nobody is stopped for that."""

@@ -26,6 +26,7 @@ from harness.core.evidence import SourceFailure, StackSample
 from harness.observe.ends import TRANSFERS, Ends, has_a_limit
 from harness.observe.handlers import by_python as handled_by_python
 from harness.observe.proc import BLOCKS_DUMPERS, Proc
+from harness.observe.stacks.tids import with_tids
 from harness.reading.waits import (
     CUT_SHORT_BY_A_STOP,
     ENDED_BY_A_STOP,
@@ -129,7 +130,7 @@ class Dumper:
         if dump.failure is not None:
             return failure(dump.failure, stopped_s=dump.stopped_s, not_allowed=dump.not_allowed)
         try:
-            threads = self.read(dump.text)
+            threads = with_tids(self.read(dump.text), pid)
             sample = StackSample(
                 id=f"stack-{number}",
                 source=self.name,

@@ -10,7 +10,7 @@ from harness.core.evidence import Frame, ThreadStack
 from harness.reading.frames import SHIM_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _PYSTACK_THREAD = re.compile(r"Traceback for thread (\d+) (?:\((.*?)\) )?\[(.*?)\]")
 _PYSTACK_FRAME = re.compile(r'^[ \t]+\((Python|C|C\+\+)\) File "(.*)", line (\d+), in (.*)', re.MULTILINE)
@@ -36,17 +36,17 @@ def parse_pyspy(text: str) -> tuple[ThreadStack, ...]:
         raise ValueError(f"the output of py-spy lacks {error}") from error
 
 
-def pyspy_locals(text: str) -> dict[tuple[int, int], dict[str, str]]:
+def pyspy_locals(text: str, threads: Sequence[ThreadStack]) -> dict[tuple[int, int], dict[str, str]]:
     """The locals in the output of ``py-spy dump --locals --json``: by thread and frame, each as py-spy spells it.
 
-    Frames are counted as :func:`parse_pyspy` counts them. A value that py-spy cannot spell is told by where it lies.
+    ``threads`` are those of it, and their frames, in the order of :func:`parse_pyspy`. A value that py-spy cannot spell
+    is told by where it lies.
     """
     variables: dict[tuple[int, int], dict[str, str]] = {}
-    for thread in json.loads(text):
-        tid = int(thread["os_thread_id"] or thread["thread_id"])
-        for index, frame in enumerate(_rows(thread)):
+    for thread, printed in zip(threads, json.loads(text), strict=True):
+        for index, frame in enumerate(_rows(printed)):
             values = frame.get("locals") or ()
-            variables[tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
+            variables[thread.tid, index] = {str(v["name"]): str(v["repr"] or f"at {v['addr']}") for v in values}
     return variables
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.evidence import Frame, FrameLocals
 from harness.observe.procfs import Files
-from harness.observe.stacks.addresses import with_numbers
 from harness.observe.stacks.dumper import Dump, Dumper, run_dumper
 from harness.observe.stacks.parse import parse_pyspy, pyspy_locals
 from harness.observe.within import within_limit
@@ -71,11 +70,10 @@ class PySpy(Dumper):
         for _ in range(0 if native else TRIES):
             dump = run_dumper([*argv, "--locals"], pid=pid, proc=self.proc, limit_s=self.limit_s)
             if dump.failure is None:
-                return replace(dump, text=with_numbers(dump.text, pid), has_locals=True)
+                return replace(dump, has_locals=True)
             if "local variable" not in dump.failure:
                 return dump
-        dump = run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
-        return dump if dump.failure is not None else replace(dump, text=with_numbers(dump.text, pid))
+        return run_dumper(argv, pid=pid, proc=self.proc, limit_s=self.limit_s)
 
     def read(self, text: str) -> tuple[ThreadStack, ...]:
         """The threads in its JSON."""
@@ -83,7 +81,7 @@ class PySpy(Dumper):
 
     def beside(self, sample: StackSample, dump: Dump) -> StackSample:
         """``sample`` with the loops that its frames are in and the threads that they join, and with locals if asked."""
-        values = pyspy_locals(dump.text) if dump.has_locals else {}
+        values = pyspy_locals(dump.text, sample.threads) if dump.has_locals else {}
         if not values:
             return sample
         variables = _own_locals(sample.threads, values) if self._keeps_locals else ()

@@ -293,17 +293,34 @@ def test_of_a_wait_for_the_end_of_a_child_the_children_are_asked():
     assert (end.holders, end.outside) == ((4,), False)
 
 
-def test_what_comes_through_a_named_pipe_whose_both_ends_the_reader_keeps_open_may_come_from_outside(tmp_path):
-    os.mkfifo(tmp_path / "control")
-    both = os.open(tmp_path / "control", os.O_RDWR)
-    reads, writes = os.pipe()
-    try:
-        me = os.getpid()
-        ends = [Ends({me: 1}).of(me, Call("read", (fd, 0, 0, 0, 0, 0), timed=False)) for fd in (both, reads)]
-    finally:
-        for fd in (both, reads, writes):
-            os.close(fd)
-    assert [(end.holders, end.outside) for end in ends] == [((me,), True), ((me,), False)]
+@pytest.mark.parametrize("name", ["read", "write", "poll"])
+def test_a_named_pipe_may_be_opened_by_anybody_whoever_keeps_it_open_until_it_loses_its_name(name, tmp_path):
+    path = tmp_path / "control"
+    os.mkfifo(path)
+    both = os.open(path, os.O_RDWR)
+    polled = ctypes.create_string_buffer(struct.pack("=ihh", both, select.POLLIN, 0))
+    arguments = (ctypes.addressof(polled), 1) if name == "poll" else (both, 0)
+    waits = Call(name, (*arguments, 0, 0, 0, 0), timed=False)
+    with locks(path.with_name("other"), f"keeps = open({str(path)!r}, 'r+b', 0)") as keeper:
+        mine, held = Ends({ME: 1}).of(ME, waits), Ends({ME: 1, keeper: ME}).of(ME, waits)
+        path.unlink()
+        unnamed = Ends({ME: 1, keeper: ME}).of(ME, waits)
+    os.close(both)
+    by_both = tuple(sorted((ME, keeper)))
+    ends = [(end.holders, end.outside) for end in (mine, held, unnamed)]
+    assert ends == [((ME,), True), (by_both, True), (by_both, False)]
+
+
+def test_what_is_polled_beside_more_than_are_looked_up_may_come_from_outside():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        polled = ctypes.create_string_buffer(struct.pack("=ihh", ours.fileno(), select.POLLIN, 0) * 257)
+        few, many = (
+            Ends({ME: 1}).of(ME, Call("poll", (ctypes.addressof(polled), count, 0, 0, 0, 0), timed=False))
+            for count in (256, 257)
+        )
+        assert (few.holders, few.outside) == ((ME,), False)
+        assert (many.holders, many.outside) == ((), None)
 
 
 @pytest.mark.parametrize(
@@ -530,24 +547,76 @@ def test_a_semaphore_without_a_name_may_have_been_opened_before_it_lost_that(cod
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_any_program_may_have_shared_memory_of_a_key(libc, keyed):
+def test_any_program_may_have_shared_memory_of_a_key_or_of_a_number(libc, keyed):
     key = 0x4E534100 + ME % 256 if keyed else 0
     segment = libc.shmget(key, 4096, 0o1600)
     address = libc.shmat(segment, None, 0)
     end = end_of_lock(address)
     libc.shmdt(address)
     libc.shmctl(segment, 0, None)
-    assert (end.call, end.outside) == ("futex-shared", keyed)
+    assert (end.call, end.outside) == ("futex-shared", True)
+
+
+@contextmanager
+def locks(path, code):
+    """A process with descriptor 3 open on ``path`` that has run ``code``, its PID."""
+    code = f"import fcntl, struct, sys; file = open({str(path)!r}, 'a'); {code}; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        yield child.pid
+        child.kill()
+
+
+@contextmanager
+def waits_for(path, code):
+    """The same of one that does not come to the end of ``code``."""
+    code = f"import fcntl, struct; file = open({str(path)!r}, 'a'); {code}"
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        while child.poll() is None and not {"flock", "fcntl"}.intersection(Proc().calls(child.pid)):
+            time.sleep(0.01)
+        yield child.pid
+        child.kill()
+
+
+RANGE = "struct.pack('hhqqi4x', 1, 0, %d, 1, 0)"
+"""One byte of a file, as the lock of an open file asks for it (``F_OFD_SETLKW``, 38)."""
 
 
 def test_a_lock_on_a_file_that_an_ended_process_took_is_held_by_who_has_it_open(tmp_path):
     """``flock 9`` takes it for the shell that opened descriptor 9, and ends: /proc/locks goes on naming the dead."""
     path = tmp_path / "lock"
-    with path.open("w") as file, path.open("w") as other:
+    with path.open("w") as file:
         subprocess.run(["flock", str(file.fileno())], pass_fds=[file.fileno()], check=True)
-        end = end_of(other.fileno(), "flock")
-    assert (end.call, end.holders, end.outside) == ("flock", (ME,), False)
+        with waits_for(path, "fcntl.flock(file, fcntl.LOCK_EX)") as waiter:
+            end = Ends({ME: 0, waiter: ME}).of(waiter, Call("flock", (3, 0, 0, 0, 0, 0), timed=False))
+            assert (end.call, end.holders, end.outside) == ("flock", (ME,), False)
+
+
+def test_a_lock_that_a_process_took_by_another_open_file_is_held_by_itself(tmp_path):
+    with waits_for(tmp_path / "lock", "other = open(file.name); fcntl.flock(other, 2); fcntl.flock(file, 2)") as waiter:
+        end = Ends({waiter: ME}).of(waiter, Call("flock", (3, 0, 0, 0, 0, 0), timed=False))
+    assert (end.holders, end.outside) == ((waiter,), False)
     assert "held by this process itself" in str(end)
+
+
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("fcntl.lockf(file, 2, 10, 0)", "fcntl.lockf(file, 2, 10, 100)"),
+        ("fcntl.flock(file, 2)", "fcntl.lockf(file, 2)"),
+        (f"fcntl.fcntl(file, 38, {RANGE % 0})", f"fcntl.fcntl(file, 38, {RANGE % 8})"),
+    ],
+)
+def test_of_several_locks_on_a_file_whoever_has_the_one_that_is_waited_for_ends_the_wait(
+    ours, theirs, outside, tmp_path
+):
+    """A range of it, say, or one of the other kind: whose process has a lock on that file too has not this one."""
+    path = tmp_path / "lock"
+    with locks(path, theirs) as holder, waits_for(path, f"{ours}; {theirs}") as waiter:
+        parents = {waiter: ME} if outside else {waiter: ME, holder: ME}
+        end = Ends(parents).of(waiter, Call("fcntl", (3, 0, 0, 0, 0, 0), timed=False))
+    assert (end.holders, end.outside) == ((), True) if outside else ((holder,), False)
 
 
 @pytest.mark.parametrize(("kind", "asks"), [("ext4", True), ("fuse.gcsfuse", False), ("nfs4", False)])
@@ -579,3 +648,30 @@ def test_that_no_descriptor_of_ours_is_free_is_no_end_of_a_process(monkeypatch):
     monkeypatch.setattr(os, "open", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
     with pytest.raises(OSError, match="Too many open files"):
         Files().text(f"{ME}/stat")
+
+
+@pytest.mark.parametrize(("waits", "target"), [(20388, 20389), (20389, 7)])
+def test_a_wait_for_one_child_names_it_as_its_parent_does_in_a_container_or_around_one(waits, target, tmp_path):
+    for pid, numbers in {20388: "20388", 20389: "20389 1", 20390: "20390 7"}.items():
+        (tmp_path / f"{pid}").mkdir()
+        (tmp_path / f"{pid}/status").write_text(f"NSpid:\t{numbers}\n")
+    ends = Ends({20388: 1, 20389: 20388, 20390: 20389}, files=Files(str(tmp_path)))
+    end = ends.of(waits, Call("wait4", (target, 0, 0, 0, 0, 0), timed=False))
+    assert (end.on, end.holders, end.outside) == (f"child {waits + 1}", (waits + 1,), False)
+
+
+@pytest.mark.parametrize(("depth", "library"), [(7112, "libdns.so"), (1 << 18, "")])
+def test_the_library_that_asks_for_a_name_is_read_from_below_what_the_c_library_needs_for_that(
+    depth, library, tmp_path
+):
+    (tmp_path / "7").mkdir()
+    maps = "1000-2000 r-xp 0 fe:00 9 /lib/libc.so.6\n4000-5000 r-xp 0 fe:00 8 /opt/libdns.so\n"
+    (tmp_path / "7/maps").write_text(maps)
+    with (tmp_path / "7/mem").open("wb") as memory:
+        memory.seek(1 << 16)
+        memory.write(struct.pack("=Q", 0x1234))
+        memory.seek((1 << 16) + depth)
+        memory.write(struct.pack("=Q", 0x4321))
+        memory.truncate(1 << 20)
+    call = Call("poll", (0, 1, 5000, 0, 0, 0), timed=True, stack=1 << 16)
+    assert Ends({7: 1}, files=Files(str(tmp_path))).library(7, call) == library

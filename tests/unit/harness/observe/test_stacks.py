@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,22 @@ from harness.clock import WallClock
 from harness.core.evidence import Frame, SourceFailure, StackSample, ThreadStack
 from harness.launch import procs
 from harness.observe.proc import Proc
+from harness.observe.procfs import Files
 from harness.observe.stacks import dumper, pyspy
-from harness.observe.stacks.addresses import numbers, with_numbers
 from harness.observe.stacks.dumper import find_tool, run_by, run_dumper, why_refused
 from harness.observe.stacks.faulthandler import Faulthandler
-from harness.observe.stacks.parse import parse_faulthandler, parse_pyspy, parse_pystack, without_parameters
+from harness.observe.stacks.parse import (
+    parse_faulthandler,
+    parse_pyspy,
+    parse_pystack,
+    pyspy_locals,
+    without_parameters,
+)
 from harness.observe.stacks.pick import sample_all
 from harness.observe.stacks.pyspy import PySpy
 from harness.observe.stacks.pystack import PyStack
 from harness.observe.stacks.table import load_sources
+from harness.observe.stacks.tids import with_tids
 from harness.reading.frames import own_line, spell, traceback_frames
 from harness.reading.printed import raised_in
 from harness.reading.waits import ASKED_BY
@@ -92,20 +100,40 @@ def test_threads_that_pyspy_knows_by_their_address_get_the_kernels_numbers():
     ready.wait()
     tids = {one.ident: one.native_id for one in (threading.main_thread(), *threads)}
     rows = [thread(frame("f"), tid=None) | {"thread_id": address} for address in tids]
-    numbered = [one.tid for one in parse_pyspy(with_numbers(json.dumps(rows), os.getpid()))]
-    alone = numbers(os.getpid(), [threading.main_thread().ident])
-    without_main = numbers(os.getpid(), [one.ident for one in threads])
+    shown = parse_pyspy(json.dumps(rows))
+    numbered = [one.tid for one in with_tids(shown, os.getpid())]
+    alone = [one.tid for one in with_tids(shown[:1], os.getpid())]
+    without_main = with_tids(shown[1:], os.getpid())
     done.set()
     for one in threads:
         one.join()
     assert numbered == list(tids.values())
-    assert alone == {threading.main_thread().ident: os.getpid()}
-    assert without_main == {}, "nobody tells where the numbers stand"
+    assert alone == [os.getpid()]
+    assert without_main == shown[1:], "nobody tells where the numbers stand"
 
 
-@pytest.mark.parametrize("text", ['[{"os_thread_id": null}]', '[{"os_thread_id": null', '"os_thread_id": null'])
-def test_what_pyspy_did_not_print_is_left_to_whoever_reads_it(text):
-    assert with_numbers(text, os.getpid()) == text
+def numbered_as(root, tasks):
+    """``root`` as a /proc in which process 20389 has these threads, each with its number in a namespace of its own."""
+    for tid, inner in tasks.items():
+        folder = root / f"20389/task/{tid}"
+        folder.mkdir(parents=True)
+        (folder / "status").write_text(f"NSpid:\t{tid}\t{inner}\n")
+    return Files(str(root))
+
+
+def test_threads_of_a_container_get_the_numbers_that_the_kernel_has_for_them_here(tmp_path):
+    """There the main thread is 1: no thread of a process seemed to run Python, and a wait for one was a hang."""
+    files = numbered_as(tmp_path, {20389: 1, 20433: 42})
+    names = {42: "helper", 1: "MainThread", 20433: "of another view", 7: "ended"}
+    threads = [ThreadStack(tid=tid, name=name, frames=()) for tid, name in names.items()]
+    shown = {thread.name: thread.tid for thread in with_tids(threads, 20389, files)}
+    assert shown == {"helper": 20433, "MainThread": 20389, "of another view": 20433, "ended": 7}
+
+
+def test_the_locals_of_a_thread_come_by_the_number_that_it_has_here():
+    row = thread(frame("f", locals=[{"name": "self", "repr": "<Thread at 0x7f>", "addr": 7}]), tid=42)
+    (inside,) = parse_pyspy(json.dumps([row]))
+    assert pyspy_locals(json.dumps([row]), [replace(inside, tid=20433)]) == {(20433, 0): {"self": "<Thread at 0x7f>"}}
 
 
 def test_a_frame_of_a_library_that_cannot_be_opened_is_no_line_of_the_program():
