@@ -7,6 +7,7 @@ which waits, and a handler in Python may.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from harness.observe.procfs import Files
@@ -15,6 +16,11 @@ from harness.store import layout
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+_HIDES_THE_SHIM = frozenset("IES")
+_BEHIND_OPTIONS = ("-c", "-m", "-X", "-W")
+_FOLDER = "/harness/shim"
+"""How the shim's folder ends, wherever it lies, in the PYTHONPATH of a program."""
 
 
 def by_python(pid: int, trial_dir: Path, *, files: Files | None = None) -> frozenset[int] | None:
@@ -26,6 +32,25 @@ def by_python(pid: int, trial_dir: Path, *, files: Files | None = None) -> froze
 def by_the_program(pid: int, trial_dir: Path) -> frozenset[int]:
     """Those of the program's own code, and of no library: of any signal, as the program may wait for just that one."""
     return frozenset(_written(layout.own_handlers, pid, trial_dir, Files()) or ())
+
+
+def may_speak(pid: int, files: Files | None = None) -> bool:
+    """Whether a Python process carries the shim: by the environment and the options with which it began.
+
+    ``-I``, ``-E`` and ``-S`` hide the shim from it, and so does an environment without its folder (``env -i``). What is
+    forked without a program of its own has both from its parent, and the shim as well.
+    """
+    files = files or Files()
+    for option in files.parts(f"{pid}/cmdline")[1:]:
+        if not option.startswith("-") or option.startswith(_BEHIND_OPTIONS):
+            break
+        if not option.startswith("--") and _HIDES_THE_SHIM.intersection(option):
+            return False
+    for entry in files.parts(f"{pid}/environ"):
+        name, _, value = entry.partition("=")
+        if name == "PYTHONPATH":
+            return any(folder.endswith(_FOLDER) for folder in value.split(os.pathsep))
+    return False
 
 
 def began_with_an_alarm(pid: int, trial_dir: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness.observe.bounded import Bounded
 from harness.observe.ends import Ends
-from harness.observe.handlers import began_with_an_alarm, by_python, by_the_program, ended_children
+from harness.observe.handlers import began_with_an_alarm, by_python, by_the_program, ended_children, may_speak
 from harness.observe.proc import listed_as
 from harness.observe.stacks.faulthandler import ANSWER_S, Faulthandler
 from harness.observe.stacks.pick import sample_all
@@ -30,9 +30,10 @@ from harness.reading.onlookers import (
     stand_between,
     words_that_hand_out,
 )
-from harness.reading.standing import ENDS
+from harness.reading.standing import ENDS, LOADER_WORKER
 from harness.reading.stillness import background, launchers_of, may_use_a_gpu, motion, onlookers_of
 from harness.reading.waits import ALARM, OF_PROGRAMS, asks_anew, waits_for_a_thread
+from harness.store.layout import faulthandler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,6 +65,10 @@ ANY_ANSWER_S = 0.5
 
 SIGNALLING = "faulthandler"
 """A source that sends a signal: not to a process of which nobody knows what it does with it."""
+
+
+_MESSAGES = frozenset({ENDS, *map(listed_as, OF_PROGRAMS)})
+"""The signals by which somebody outside tells a program something."""
 
 
 class Native(Enum):
@@ -175,7 +180,7 @@ class Sampler:
             )
             if state is None:
                 continue
-            state = self._by_its_handlers(state)
+            state = self._by_its_handlers(state, is_python=pid in members and members[pid].python)
             if ended := ended_children(pid, self._trial_dir):
                 state = replace(state, ended_children=ended)
             if pid in self._with_alarm or self._began_armed(pid, members):
@@ -185,18 +190,27 @@ class Sampler:
             self.looks.append(state)
             self._before[pid] = state
 
-    def _by_its_handlers(self, state: ProcessState) -> ProcessState:
+    def _by_its_handlers(self, state: ProcessState, *, is_python: bool) -> ProcessState:
         """The look with the signals for which the program itself has handlers, whichever they are.
 
         Without those messages from other programs that come to no handler in Python, and without SIGTERM where a
-        library alone handles it: it is told that the program is to end.
+        library alone handles it: it is told that the program is to end. Of a Python program that cannot speak, all
+        that the kernel shows may be its own.
         """
         own = tuple(map(listed_as, sorted(by_the_program(state.pid, self._trial_dir))))
         handled = by_python(state.pid, self._trial_dir)
         if handled is None:
+            own = own or (self._handled_in_silence(state) if is_python else ())
             return replace(state, own_handles=own) if own else state
         dropped = {*map(listed_as, OF_PROGRAMS - handled), ENDS}.difference(own)
         return replace(state, handles=tuple(name for name in state.handles if name not in dropped), own_handles=own)
+
+    def _handled_in_silence(self, state: ProcessState) -> tuple[str, ...]:
+        """The messages that a Python program handles which carries nothing of ours; none where it does."""
+        handled = tuple(name for name in state.handles if name in _MESSAGES)
+        if not handled or state.command.startswith(LOADER_WORKER) or may_speak(state.pid):
+            return ()
+        return () if self._view.has_open(state.pid, faulthandler(self._trial_dir, state.rank).name) else handled
 
     def _began_armed(self, pid: int, members: Mapping[int, Member]) -> bool:
         """Whether an alarm may have been set before its program began: one that is set outlives an ``exec``.

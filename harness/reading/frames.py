@@ -358,10 +358,13 @@ def native_samples(samples: Iterable[StackSample]) -> tuple[StackSample, ...]:
 
 def best_thread(samples: Sequence[StackSample]) -> ThreadStack | None:
     """The deciding thread in the last sample with native frames, or in the last of all."""
-    for sample in reversed(samples):
-        if sample.native:
-            return deciding_thread(sample)
-    return deciding_thread(samples[-1]) if samples else None
+    sample = best_sample(samples)
+    return deciding_thread(sample) if sample is not None else None
+
+
+def best_sample(samples: Sequence[StackSample]) -> StackSample | None:
+    """The last sample with native frames, or the last of all."""
+    return next((sample for sample in reversed(samples) if sample.native), samples[-1] if samples else None)
 
 
 def same_stacks(samples: Sequence[StackSample]) -> bool:

@@ -17,17 +17,21 @@ taking "nothing in the whole job moves" for the question (a hang beside a proces
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, dropwhile
 from typing import TYPE_CHECKING
 
 from harness.core.node import PIDS
 from harness.reading.awaits import rests_in_a_loop
 from harness.reading.frames import (
     bare,
+    best_sample,
     best_thread,
     is_in_no_file,
     is_own,
+    is_service,
     is_stdlib,
+    mentions,
+    native_leaf,
     native_samples,
     own_frame,
     package,
@@ -67,6 +71,7 @@ from harness.reading.waits import (
     Wait,
     asks_again,
     asks_anew,
+    awaits_the_end,
     called_by_python,
     gil_holder,
     in_python_lock,
@@ -80,7 +85,7 @@ from harness.reading.waits import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from harness.core.evidence import Evidence, ProcessState, StackSample, ThreadStack, ThreadState
+    from harness.core.evidence import Evidence, Frame, ProcessState, StackSample, ThreadStack, ThreadState
 
 ALARMS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF", TIMER, CPU_LIMIT, ALARM})
 """Signals that a timer of the process's own sends: a program that handles one may be woken by it from any wait, and one
@@ -103,6 +108,9 @@ USERS = frozenset({"SIGUSR1", "SIGUSR2"})
 ENDS = "SIGTERM"
 """The signal that asks a program to end: an event loop that handles it may wait for nothing else."""
 
+SIMPLE_QUEUE = "SimpleQueue"
+"""Part of the names of C functions that wait for a queue in ``queue``, into which a handler may put something."""
+
 HANGS_UP = "SIGHUP"
 """A message to some programs. One that is not Python and handles SIGTERM as well removes its files at both and ends, as
 gzip and sort do: an end that a signal may bring about without any handler, too."""
@@ -113,7 +121,8 @@ class Chance:
     """Something that may let a process go on: itself (``moves``), somebody outside, or other processes (``who``).
 
     ``any_thread`` says that any thread of theirs may do it, and not only the one that decides whether they go on;
-    ``by_a_deed`` that it takes more than to write or to end, so that none does it who merely looks on.
+    ``by_a_deed`` that it takes more than to write or to end, so that none does it who merely looks on. ``for_whom`` are
+    the processes whose end it waits for, where all that it may do is to let these go on.
     """
 
     how: str
@@ -121,6 +130,7 @@ class Chance:
     who: frozenset[int] = field(default=frozenset())
     any_thread: bool = False
     by_a_deed: bool = False
+    for_whom: frozenset[int] = field(default=frozenset())
 
     @property
     def moves(self) -> bool:
@@ -495,8 +505,44 @@ def standings(evidence: Evidence, *, since_s: float) -> dict[int, Standing]:
         own = with_calls(looks[pid], earlier=[look for look in earlier.get(pid, ()) if look.t_s >= newest_s])
         children = frozenset(below.get(pid, ()))
         stand[pid] = standing(own, samples.get(pid, []), job_pids=job_pids, children=children)
+    stand = {pid: _without_idle_handlers(one, stand) for pid, one in stand.items()}
     onlookers = frozenset(pid for pid, one in stand.items() if one.only_looks_on)
     return {pid: _without(onlookers, one) for pid, one in stand.items()} if onlookers else stand
+
+
+def _without_idle_handlers(one: Standing, stand: Mapping[int, Standing]) -> Standing:
+    """A process that waits for others to end, less what its handlers would do for them where they wait for no such."""
+    chances = tuple(chance for chance in one.chances if not chance.for_whom or _lets_on(one.pid, chance, stand))
+    return one if len(chances) == len(one.chances) else replace(one, chances=chances)
+
+
+def _lets_on(pid: int, chance: Chance, stand: Mapping[int, Standing]) -> bool:
+    """Whether one of those whose end is waited for waits for something that ``pid`` may give, and none is stuck.
+
+    A handler that ends them, as a launcher's does, lets none go on that is stuck at a lock.
+    """
+    awaited = [stand[child] for child in chance.for_whom if child in stand and not _serves(stand[child])]
+    if any(not child.chances or _takes_a_shared_lock(child) for child in awaited):
+        return False
+    return any(pid in child.depends_on for child in awaited)
+
+
+def _serves(one: Standing) -> bool:
+    """Whether it is one of multiprocessing's own services, which wait for their parent all along."""
+    return one.thread is not None and is_service(one.thread)
+
+
+def _takes_a_shared_lock(one: Standing) -> bool:
+    """Whether its own code takes a lock that other processes share, and waits in no event or queue made of one."""
+    if one.thread is None or one.wait is None or one.wait.cause != "deadlock":
+        return False
+    inner, *_ = (*dropwhile(_enters, python_frames(one.thread)), None)
+    return inner is not None and is_own(inner)
+
+
+def _enters(frame: Frame) -> bool:
+    """Whether it is how ``with`` takes a lock of multiprocessing."""
+    return bare(frame) == "__enter__" and frame.file.endswith("/multiprocessing/synchronize.py")
 
 
 def _without(onlookers: frozenset[int], one: Standing) -> Standing:
@@ -568,7 +614,9 @@ def standing(
         # What the loop sleeps for is theirs; the rest of it waits for ever.
         state = replace(state, timed=False)
         one = replace(one, state=state, wait=wait_of(state))
-    by_signal = () if peers or last.state == "T" else _by_signals(one, children)
+    by_signal: Iterable[Chance] = ()
+    if last.state != "T" and (not peers or (last.own_handles and awaits_the_end(one.thread))):
+        by_signal = _by_signals(one, children)
     return replace(
         one,
         asks=bool(peers),
@@ -739,8 +787,14 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
         names |= frozenset(last.own_handles) - ALARMS - {"SIGCHLD"}
     else:
         names -= USERS.difference(last.own_handles)  # faulthandler's, a scheduler's: no lock of the program's
+    awaited_pids = frozenset[int]()
+    if one.wait is not None and one.wait.cause == "waiting-for-child":
+        awaited_pids = children.intersection(one.wait.holders) or children
+    elif awaits_the_end(one.thread):
+        awaited_pids = children
     for name in sorted(names):
-        yield Chance(how=f"it handles {name}, which another program may send", ender=Ender.PROGRAM)
+        how = f"it handles {name}, which another program may send"
+        yield Chance(how=how, ender=Ender.PROGRAM, for_whom=awaited_pids)
     if "SIGCHLD" in last.handles and children:
         yield Chance(how="it handles SIGCHLD, which the end of a child sends", who=children)
 
@@ -748,16 +802,28 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
 def _may_be_awaited(one: Standing) -> bool:
     """Whether a handler of the program's own may end this wait: of an event, say.
 
-    Not one for other ranks, for the end of a thread, or for a lock that its own code takes: a handler that saves and
-    ends the program before its time is up gives none back.
+    Not one for other ranks, for a lock that its own code takes (a handler that saves and ends the program before its
+    time is up gives none back), or for the end of threads of which one waits for such.
     """
-    if one.thread is None:
+    if one.thread is None or one.meeting is not None:
         return one.meeting is None
-    if one.meeting is not None or waits_for_a_thread(one.thread):
+    if not waits_for_a_thread(one.thread):
+        return not _takes_a_lock(one.thread, one.wait)
+    sample, states = best_sample(one.samples), one.looks[-1].thread
+    threads = sample.threads if sample is not None else ()
+    others = [thread for thread in threads if thread.tid != one.decides and python_frames(thread)]
+    for other in others:
+        wait = wait_of(states[other.tid]) if other.tid in states else None
+        if waits_for_a_thread(other) or _takes_a_lock(other, wait):
+            return False
+    return bool(others)
+
+
+def _takes_a_lock(thread: ThreadStack, wait: Wait | None) -> bool:
+    """Whether a thread's own code takes a lock of its process, and waits in no queue made of one."""
+    if wait is None or wait.enders != frozenset({Ender.PROCESS}) or mentions(native_leaf(thread), SIMPLE_QUEUE):
         return False
-    innermost = next(iter(python_frames(one.thread)), None)
-    takes_a_lock = one.wait is not None and one.wait.enders == frozenset({Ender.PROCESS})
-    return not (takes_a_lock and innermost is not None and is_own(innermost))
+    return stands_in_own_code(thread)
 
 
 def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int]) -> Iterable[Chance]:

@@ -449,6 +449,14 @@ def waits_for_a_thread(stack: ThreadStack) -> bool:
     return False
 
 
+def awaits_the_end(stack: ThreadStack | None) -> bool:
+    """Whether a thread waits for processes to end, however often it asks: in multiprocessing's ``join``, or torch's."""
+    for frame in python_frames(stack) if stack is not None else ():
+        if bare(frame) == "join" and frame.file.endswith(("multiprocessing/process.py", "multiprocessing/spawn.py")):
+            return True
+    return False
+
+
 def joined_threads(
     threads: Iterable[ThreadStack], values: Mapping[tuple[int, int], Mapping[str, str]]
 ) -> tuple[tuple[int, int], ...]:

@@ -290,10 +290,14 @@ class Speaker:
     def takes_by_itself(self, number: int, handler: object) -> None:
         """Write for which signals the program's own code has handlers, if that changes: one may end what it waits for.
 
-        A library's own only ends what it began, or tells it that the program is to end.
+        A library's own only ends what it began, or tells it that the program is to end. To take what Ctrl-C does for
+        another signal is the program's own choice.
         """
         before = len(self.own_handled)
-        is_own = asked(is_of_the_program, handler, otherwise=True)
+        if handler is _signal.default_int_handler:
+            is_own = number != _signal.SIGINT
+        else:
+            is_own = asked(is_of_the_program, handler, otherwise=True)
         (self.own_handled.add if is_own else self.own_handled.discard)(number)
         if len(self.own_handled) != before:
             self.note("own_handlers", sorted(self.own_handled))
@@ -473,9 +477,16 @@ HANDS_ON = (os.path.join("asyncio", "unix_events.py"), os.path.join("trio", "_si
 """Files whose handlers tell an event loop, which calls what the program gave it."""
 
 
+END_RANKS = ("accelerate", "deepspeed", "horovod", "ray", "torch")
+"""Installed packages that start processes of the program's, and handle signals to end these."""
+
+
 def is_of_the_program(handler: object) -> bool:
-    """Whether a signal's handler is code that is no library's and not ours; asyncio's hands on to the program's."""
-    if not callable(handler) or handler is _signal.default_int_handler:
+    """Whether a signal's handler is code that is no library's and not ours; asyncio's hands on to the program's.
+
+    A package's is the program's where the package is the program.
+    """
+    if not callable(handler):
         return False
     function: Any = handler
     while kind_of(function).__module__ == "functools" and hasattr(function, "func"):  # asyncio's, with its task
@@ -485,10 +496,37 @@ def is_of_the_program(handler: object) -> bool:
     if code is None:  # a function of C
         return False
     file: str = code.co_filename
-    library = os.path.dirname(os.__file__) + os.sep
-    if file.endswith(HANDS_ON):
+    if file.endswith(HANDS_ON) or is_own_file(file):
         return True
-    return not file.startswith(library) and "-packages" + os.sep not in file and file != __file__
+    package = file.rpartition(PACKAGES)[2].split(os.sep)[0]
+    return PACKAGES in file and package not in END_RANKS and is_all_installed()
+
+
+PACKAGES = "-packages" + os.sep
+"""What the folders of installed packages end with, ``site-packages`` and ``dist-packages``."""
+
+
+def is_own_file(file: str) -> bool:
+    """Whether code of this file is no library's and not ours."""
+    library = os.path.dirname(os.__file__) + os.sep
+    return not file.startswith((library, "<frozen", os.path.dirname(__file__))) and PACKAGES not in file
+
+
+def is_all_installed() -> bool:
+    """Whether the program's own code only starts what is installed: its main module defines nothing, and is alone.
+
+    So are a script in ``bin``, ``python -m package``, and ``-c 'from package import main; main()'``.
+    """
+    frame: Any = sys._getframe()  # no other way to see who calls
+    while frame is not None:
+        code = frame.f_code
+        defines = code.co_name != "<module>" or any(type(value) is type(code) for value in code.co_consts)
+        if defines and is_own_file(code.co_filename):
+            return False
+        frame = frame.f_back
+    main = sys.modules.get("__main__")
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values()) if module is not main]
+    return not any(type(file) is str and is_own_file(file) for file in files)
 
 
 def watch_handlers(speaker: Speaker) -> None:

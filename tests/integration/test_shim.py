@@ -291,10 +291,13 @@ def own():
     path = f"{os.environ['NSA_HARNESS_TRIAL_DIR']}/own_handlers_{os.getpid()}"
     return open(path).read().split()[1:] if os.path.exists(path) else None
 signal.signal(signal.SIGUSR1, print)
-signal.signal(signal.SIGUSR2, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 async def nothing():
     return own()
 assert asyncio.run(nothing()) is None, "asyncio's own, for SIGINT"
+signal.signal(signal.SIGUSR2, signal.default_int_handler)
+assert own() == ["12"], "Ctrl-C's, for another signal"
+signal.signal(signal.SIGUSR2, signal.SIG_DFL)
 def end(*_):
     pass
 signal.signal(signal.SIGTERM, end)
@@ -318,6 +321,45 @@ assert os.wait()[1] == 0, "a child has its parent's"
 def test_a_process_tells_for_which_signals_the_program_itself_has_handlers(place):
     done = run(place, OWN_HANDLERS)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+SERVICE = """
+import os, signal
+class Service:
+    def stop(self, *_):
+        pass
+    def run(self):
+        signal.signal(signal.SIGTERM, self.stop)
+        print(os.path.exists(f"{os.environ['NSA_HARNESS_TRIAL_DIR']}/own_handlers_{os.getpid()}"))
+def main():
+    Service().run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "own"),
+    [
+        ("service", "from service import Service\nService().run()\n", True),
+        ("service", "import sys\nfrom service import main\nif __name__ == '__main__':\n    sys.exit(main())\n", True),
+        ("service", "import service\ndef train():\n    service.main()\ntrain()\n", False),
+        ("service", "import service\nclass Model:\n    pass\nservice.main()\n", False),
+        ("service", "import mine, service\nservice.main()\n", False),
+        ("torch", "import torch\ntorch.main()\n", False),
+    ],
+    ids=["a line starts it", "its script", "called by a function", "beside a class", "beside a module", "a launcher"],
+)
+def test_a_handler_of_a_package_is_the_programs_where_the_package_is_the_program(name, script, own, place):
+    package = place / "site-packages" / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(SERVICE)
+    (place / "mine.py").write_text("")
+    path = f"{SHIM}:{package.parent}:{place}"
+    (place / "started.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "started.py"], cwd=place, text=True, capture_output=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": path, "NSA_HARNESS_TRIAL_DIR": str(place / "trial")},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{own}\n", "")
 
 
 def test_a_process_that_begins_with_an_alarm_set_says_so(place):

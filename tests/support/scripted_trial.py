@@ -160,6 +160,10 @@ class ScriptedView:
     argv: str = ""
     looks: list[ProcessState] = field(default_factory=list)
 
+    def has_open(self, pid: int, name: str) -> bool:
+        """None of it has our file open."""
+        return False
+
     def main_thread(self, pid: int) -> str:
         """Unknown: whatever is printed is progress."""
         return ""

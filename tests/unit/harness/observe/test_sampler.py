@@ -10,6 +10,7 @@ import pytest
 from fake_clock import FakeClock
 from harness.core.evidence import Frame, StackSample, ThreadStack
 from harness.observe.census import Census
+from harness.observe.handlers import may_speak
 from harness.observe.job import Member
 from harness.observe.procfs import Files
 from harness.observe.sampler import ANY_ANSWER_S, ASKED_HELPERS, Native, Sampler
@@ -138,6 +139,55 @@ def test_the_programs_own_handler_of_sigterm_is_one(tmp_path):
     (look,) = (look for look in sampler.looks if look.pid == pid)
     assert look.handles == ("SIGTERM", "SIGALRM", "alarm")
     assert look.own_handles == ("SIGTERM", "SIGWINCH")
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "carries"),
+    [
+        (("python", "-u", "train.py", "-I"), {"PYTHONPATH": "/opt/harness/shim:/src"}, True),
+        (("python", "-m", "service", "-E"), {"PYTHONPATH": "/opt/harness/shim"}, True),
+        (("python", "-WError", "-E", "train.py"), {"PYTHONPATH": "/opt/harness/shim"}, True),
+        (("python", "-I", "train.py"), {"PYTHONPATH": "/opt/harness/shim"}, False),
+        (("python", "-Es", "train.py"), {"PYTHONPATH": "/opt/harness/shim"}, False),
+        (("python", "train.py"), {"PYTHONPATH": "/src"}, False),
+        (("python", "train.py"), {"PATH": "/usr/bin"}, False),
+    ],
+)
+def test_a_program_that_hides_its_environment_carries_no_shim(words, variables, carries, tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cmdline").write_text("\0".join((*words, "")))
+    (tmp_path / "7" / "environ").write_text("".join(f"{name}={value}\0" for name, value in variables.items()))
+    assert may_speak(7, Files(str(tmp_path))) is carries
+
+
+@pytest.mark.parametrize(
+    ("python", "command", "carries", "opened", "own"),
+    [
+        (True, "python", False, False, ("SIGUSR1", "SIGUSR2", "SIGTERM")),
+        (False, "gzip", False, False, ()),
+        (True, "python", True, False, ()),
+        (True, "python", False, True, ()),
+        (True, "pt_data_worker", False, False, ()),
+    ],
+    ids=["it cannot speak", "no Python", "it carries the shim", "our own trainer", "a loader's worker"],
+)
+def test_a_python_program_that_cannot_speak_has_the_handlers_that_the_kernel_shows(
+    python, command, carries, opened, own, tmp_path, monkeypatch
+):
+    class Silent(Handling):
+        def look(self, pid, **how):
+            return replace(super().look(pid, **how), command=command)
+
+        def has_open(self, pid, name):
+            return opened
+
+    monkeypatch.setattr("harness.observe.sampler.may_speak", lambda pid: carries)
+    sampler = sampler_of(tmp_path=tmp_path)
+    sampler._view = Silent()
+    member = Member(pid=7, parent=1, command="", started=1, state="S", python=python)
+    sampler._census = SimpleNamespace(members=lambda: {7: member}, owner=lambda pid, mains: 0)
+    sampler.look()
+    assert {look.pid: look.own_handles for look in sampler.looks}[7] == own
 
 
 class Speaking(ScriptedView):

@@ -245,6 +245,100 @@ def test_a_handler_of_the_programs_own_gives_no_lock_back_and_ends_no_thread(fil
     assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
 
 
+IN_A_LOCK = Frame(function="worker", file="/src/serve.py", line=7)
+IN_A_QUEUE = Frame(function="_queue_SimpleQueue_get_impl", file="./Modules/_queuemodule.c", line=415, native=True)
+JOIN = Frame(function="join", file=f"{LIB}/threading.py", line=1119)
+SHUTDOWN = Frame(function="_shutdown", file=f"{LIB}/threading.py", line=1590)
+GET = Frame(function="get", file=f"{LIB}/queue.py", line=171)
+
+
+@pytest.mark.parametrize(
+    ("main", "others", "goes_on"),
+    [
+        ((IN_A_QUEUE, IN_A_LOCK), (), True),
+        ((IN_A_LOCK,), (), False),
+        ((SHUTDOWN,), ((GET, IN_A_LOCK), (GET, IN_A_LOCK)), True),
+        ((SHUTDOWN,), ((GET,), (IN_A_QUEUE, IN_A_LOCK)), True),
+        ((SHUTDOWN,), ((GET,), (IN_A_LOCK,)), False),
+        ((SHUTDOWN,), ((GET,), (JOIN, IN_A_LOCK)), False),
+        ((SHUTDOWN,), (), False),
+        ((JOIN, IN_A_LOCK), ((GET, IN_A_LOCK), (GET, IN_A_LOCK)), True),
+        ((JOIN, IN_A_LOCK), ((GET, IN_A_LOCK), (IN_A_LOCK,)), False),
+    ],
+)
+def test_a_handler_may_end_threads_that_all_wait_for_what_it_may_give(main, others, goes_on):
+    """``signal.signal(SIGTERM, lambda *_: jobs.put(None))``, and workers that take jobs until there is none."""
+    rows = [replace(look, own_handles=("SIGTERM",)) for look in looks(PARENT, *(LOCK,) * (1 + len(others)))]
+    threads = tuple(ThreadStack(tid=PARENT + n, name="", frames=frames) for n, frames in enumerate((main, *others)))
+    stacks = [
+        StackSample(id="s", source="pystack", native=True, t_s=1.5 + n, rank=0, pid=PARENT, threads=threads)
+        for n in range(3)
+    ]
+    one = standing(rows, stacks, job_pids=frozenset({PARENT}))
+    assert (set(alive({PARENT: one})) == {PARENT}) is goes_on
+
+
+SHARED = {"wchan": "futex_do_wait", "call": "futex-shared", "timed": False, "holders": (PARENT,), "outside": False}
+ASKS = {"wchan": "poll_schedule_timeout", "call": "poll", "timed": True, "holders": (CHILD,), "outside": False}
+ENTER = Frame(function="__enter__", file=f"{LIB}/multiprocessing/synchronize.py", line=95)
+EVENT_WAIT = Frame(function="wait", file=f"{LIB}/multiprocessing/synchronize.py", line=349)
+TRACKER = Frame(function="main", file=f"{LIB}/multiprocessing/resource_tracker.py", line=211)
+POLL = Frame(function="poll", file=f"{LIB}/multiprocessing/popen_fork.py", line=43)
+PROCESS_JOIN = Frame(function="join", file=f"{LIB}/multiprocessing/process.py", line=149)
+
+
+def supervised(waits: dict[str, Any], children: list[tuple[dict[str, Any], tuple[Frame, ...]]]) -> set[int]:
+    """Who may go on below a parent that handles SIGTERM and joins its children, each by its wait and its frames."""
+    parent = [replace(look, own_handles=("SIGTERM",)) for look in looks(PARENT, waits)]
+    if waits is ASKS:
+        parent = [
+            replace(look, threads=(replace(look.threads[0], voluntary_switches=9 + n),))
+            for n, look in enumerate(parent)
+        ]
+    processes, frames = [*parent], {PARENT: (POLL, PROCESS_JOIN, IN_A_LOCK)}
+    for n, (wait, stack) in enumerate(children):
+        processes += looks(CHILD + n, wait, parent=PARENT)
+        frames[CHILD + n] = stack
+    stacks = [
+        StackSample(
+            id=f"s{pid}-{n}", source="py-spy", native=False, t_s=1.2 + 0.1 * n, rank=0, pid=pid,
+            threads=(ThreadStack(tid=pid, name="", frames=stack),),
+        )
+        for pid, stack in frames.items()
+        for n in range(3)
+    ]  # fmt: skip
+    return set(
+        alive(standings(Evidence(processes=tuple(processes), stacks=tuple(stacks), steps_wanted=0), since_s=0.0))
+    )
+
+
+@pytest.mark.parametrize("waits", [FOR_CHILD, ASKS], ids=["it waits", "it asks"])
+@pytest.mark.parametrize(
+    ("children", "goes_on"),
+    [
+        ([(SHARED, (EVENT_WAIT, IN_A_LOCK))], True),
+        ([(FROM_PARENT, (GET, IN_A_LOCK))], True),
+        ([(LOCK, (IN_A_LOCK,))], False),
+        ([(SHARED, (ENTER, IN_A_LOCK))], False),
+        ([(SHARED, (IN_A_LOCK,))], False),
+        ([(LOCK, (IN_A_LOCK,)), (FROM_PARENT, (TRACKER,))], False),
+        ([(LOCK, (IN_A_LOCK,)), (FROM_PARENT, (GET, IN_A_LOCK))], False),
+    ],
+    ids=[
+        "an event",
+        "a pipe",
+        "a lock of its own",
+        "a shared lock",
+        "one it acquires",
+        "beside a service",
+        "beside one that waits",
+    ],
+)
+def test_a_handler_of_a_parent_lets_on_only_children_that_wait_for_it(waits, children, goes_on):
+    """``signal.signal(SIGTERM, lambda *_: stop.set())``, and not a launcher's that ends its ranks."""
+    assert bool(supervised(waits, children)) is goes_on
+
+
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
 def test_what_a_launcher_that_is_no_python_is_told_lets_its_child_not_go_on(name):
     """``xargs`` takes these two, to start more or fewer."""
