@@ -90,7 +90,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     The program runs in its own interpreter, environment and folder, unmodified. A hang is told from slowness by
     evidence, usually within ten seconds; stacks of all ranks are taken before anything is ended.
     """
-    from harness.cli.exit_codes import of_program
+    from harness.cli.exit_codes import of_program, tell_survivors
     from harness.cli.foreign import settings_of, variables
     from harness.cli.wiring import new_run, prove_program
     from harness.report.findings import Findings
@@ -107,6 +107,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     with new_run(settings, _question(command, options), invocation=ctx.meta[INVOCATION]) as store:
         _conduct(settings, store, config, options)
         _conclude(store, as_json=options["as_json"])
+        tell_survivors(store.run())
         ctx.exit(of_program(Findings(run=store.run())))
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.clock import WallClock
-from harness.launch import procs
+from harness.core.outcome import Survivor
+from harness.launch import handle, procs
 from harness.settings import processes_with
 from harness.store.run_store import read_run
 
@@ -528,3 +530,19 @@ if __name__ == "__main__":
     child.join()
     threading.Event().wait()
 """
+
+
+def test_a_trial_that_cannot_be_ended_has_its_verdict_and_then_what_remains(place, monkeypatch):
+    survivor = Survivor(pid=7, state="D", command="python", waits_in="io_schedule")
+    end = handle.end_tree
+    monkeypatch.setattr(handle, "end_tree", lambda **how: replace(end(**how), survivors=(survivor,)))
+    done = run("-c", "raise SystemExit(3)", options=("--repeat", "3"))
+
+    assert done.exit_code == 6, done.output
+    before, _, after = done.output.partition("\nreport:")
+    assert "CRASH" in before
+    assert len(list((place / "runs").glob("*/trials/*"))) == 1
+    assert "PID 7 in state D (io_schedule): python" in " ".join(after.split())
+    assert "next: In state D" in after
+    (written,) = (place / "runs").glob("*/report.md")
+    assert "PID 7 in state D" in written.read_text()
