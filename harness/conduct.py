@@ -40,7 +40,7 @@ TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 class Parts:
     """The interchangeable parts that a trial needs. With ``elsewhere`` it runs there, and the others are not asked.
 
-    ``asked`` says who asked to stop, once somebody has.
+    ``asked`` says who asked to stop, once somebody has. ``descriptors`` are handed to every trial.
     """
 
     target: Target
@@ -50,6 +50,7 @@ class Parts:
     child_env: Mapping[str, str]
     elsewhere: Elsewhere | None = None
     asked: Callable[[], str] = lambda: USER_ASKED
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,9 @@ def conduct(
         if outcome.stopped_by in ASKED:
             outcome = replace(outcome, why=parts.asked())
         return Conducted(outcome=outcome, evidence=evidence, verdict=judged(outcome, evidence), started_at=started_at)
-    command = parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env)
+    command = replace(
+        parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env), descriptors=parts.descriptors
+    )
     started_at, started_s = parts.clock.wall(), parts.clock.now()
     try:
         parts.executor.prepare(command)

@@ -93,10 +93,12 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     from harness.cli.exit_codes import of_program, tell_survivors
     from harness.cli.foreign import settings_of, variables
     from harness.cli.wiring import new_run, prove_program
+    from harness.launch.supervisor import inherited
     from harness.report.findings import Findings
     from harness.settings import Settings
     from harness.targets.script import ScriptTarget
 
+    descriptors = inherited()
     if options["keeps_locals"] and options["on"]:
         raise click.UsageError("--locals shows what this machine sees; it cannot be had with --on")
     if options["until_fail"] and options["repeat"] == 1:
@@ -105,7 +107,7 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     config = ScriptTarget(python="").config(settings_of(command, options))
     prove_program(settings, config, env=variables(options["env"]), is_elsewhere=bool(options["on"]))
     with new_run(settings, _question(command, options), invocation=ctx.meta[INVOCATION]) as store:
-        _conduct(settings, store, config, options)
+        _conduct(settings, store, config, options, descriptors=descriptors)
         _conclude(store, as_json=options["as_json"])
         tell_survivors(store.run())
         ctx.exit(of_program(Findings(run=store.run())))
@@ -125,7 +127,16 @@ def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignS
     )
 
 
-def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> None:
+def _conduct(
+    settings: Settings,
+    store: RunStore,
+    config: Mapping[str, object],
+    options: Mapping[str, Any],
+    *,
+    descriptors: tuple[int, ...],
+) -> None:
+    from dataclasses import replace
+
     from harness.cli.console import RunScreen
     from harness.cli.foreign import pairs, variables
     from harness.cli.wiring import Interrupt, lanes
@@ -147,7 +158,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
     ):
         Solo(
             store=store,
-            parts=tools[0],
+            parts=replace(tools[0], descriptors=descriptors),
             screen=screen,
             interrupted=interrupted,
             config=config,

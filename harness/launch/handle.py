@@ -124,6 +124,8 @@ def begin(
         "argv": command.argv,
         "env": {**dict(command.env), procs.TOKEN: token},
         "entry": entry,
+        "descriptors": command.descriptors,
+        "controller": os.getpid(),
         "cwd": command.directory or str(Path.cwd()),
         "trial_dir": command.trial_dir,
         "token": token,
