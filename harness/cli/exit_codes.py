@@ -209,7 +209,8 @@ def tell(error: BaseException, *, invocation: Invocation | None = None) -> ExitC
 
 
 def _meaning(error: BaseException) -> tuple[str, str, ExitCode]:
-    if isinstance(error, KeyboardInterrupt):
+    # Up to Python 3.11 what is raised in a class's __set_name__ becomes the cause of a RuntimeError.
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
         then = f"What was written before is safe; {GOES_ON}."
         return "interrupted", then, ExitCode.INTERRUPTED
     if isinstance(error, HarnessError):

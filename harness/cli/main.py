@@ -33,6 +33,16 @@ ALIKE = ("--limit", "--total", "--timeout")
 """Names of the longest time that a program may take; each command has one of them at most."""
 
 
+came: list[int] = []
+"""Signals that were raised as interrupts since the command began to run."""
+
+
+def interrupt(number: int, _: object) -> None:
+    """Raise KeyboardInterrupt and note that: what is raised in a callback, such as each import makes, Python drops."""
+    came.append(number)
+    raise KeyboardInterrupt
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, named in COMMANDS."""
 
@@ -70,13 +80,18 @@ class LazyGroup(click.Group):
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so."""
+        """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so.
+
+        From here on, and not before, an interrupt may be raised (``ctx.obj``): click would end of one with 1.
+        """
         # Before the command: when it fails, no file may be left to open.
         from harness.cli.exit_codes import short, tell
         from harness.cli.fitting import fitting
         from harness.cli.foreign import INVOCATION
 
         try:
+            if ctx.obj is not None:
+                ctx.obj()
             return super().invoke(ctx)
         except click.UsageError as error:
             if isinstance(error, click.NoSuchOption) and (alike := _alike(error)):
