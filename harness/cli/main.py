@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from harness import __version__
 from harness.cli.front import ABOUT, COMMANDS, EPILOG, help_text
 from harness.cli.streams import standing
 from harness.settings import completion_instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ERROR = "Error: "
 """What click puts before the message of a command that is wrongly used."""
@@ -43,6 +46,32 @@ def interrupt(number: int, _: object) -> None:
     raise KeyboardInterrupt
 
 
+HYPHEN = "\u2011"
+"""One at which no line is broken, while a help is wrapped."""
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Wraps a help between words only: click breaks an option or a name at its hyphens, too."""
+
+    def write_text(self, text: str) -> None:
+        """As click does."""
+        super().write_text(text.replace("-", HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """As click does."""
+        super().write_dl([(name, text.replace("-", HYPHEN)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """What was written, with hyphens as they are."""
+        return super().getvalue().replace(HYPHEN, "-")
+
+
+class HelpContext(click.Context):
+    """A context whose help is wrapped between words."""
+
+    formatter_class = HelpFormatter
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, named in COMMANDS."""
 
@@ -55,7 +84,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), name)
+        command = getattr(importlib.import_module(module), name)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            one.context_class = HelpContext
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the nearest command in the message."""

@@ -29,29 +29,32 @@ Examples:
   nsa-harness run --set n_layers=4 -- python train.py --layers {n_layers}
   nsa-harness run --on slurm:gpu --nodes 2 --gres gpu:8 \\
                   -- torchrun --nproc-per-node 8 train.py
-\b
+
 Progress is seen without a change to the program: optimizer steps, backward
 passes and data loaders of any Python that imports torch. Where there is no
 such Python, name a line of its output (--progress) or a file that grows.
-\b
+
 --stall counts once a step is seen: of an optimizer, or counted by a group of
 --progress. Until then --startup does, whatever is printed. A wait that
 somebody else may end is watched for four times the limit; a sleep that ends
 by itself is never called a hang.
-\b
+
 Its standard input is empty. A program that reads some is given it in the
-command: -- sh -c 'python train.py < answers.txt'
-\b
+command: -- sh -c 'python train.py < answers.txt'. Descriptors above 2 are
+handed on. In a pipe of its own (| tee log) its lines come late, as without
+us; --env PYTHONUNBUFFERED=1 has them seen at once.
+
 Ctrl-C while it is silent means that it is stuck now: silent for 3 s, and for
 1.5 times its longest silence before, it is looked into once, for some five
 seconds, and then ended. Before that, and a second time, it ends it at once.
+
 \b
 Exit codes:
   0    it passed, every time
   1    it failed: hang, crash, out of memory, not finite, missed --success
   2    wrong use, or no such program
   3    inconclusive: a limit ran out while it progressed, or no proof
-  6    the machine was in the way, or it could not be started
+  6    the machine was in the way, or it could not be started, or not ended
   130  interrupted
 """
 
