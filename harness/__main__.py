@@ -13,7 +13,7 @@ Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 def entry(before: Handler = signal.default_int_handler) -> None:
-    """The command line; Ctrl-C ends it with 130 also while it is being imported, and then does what it did before.
+    """The command line; Ctrl-C ends it with 130 at once until a command runs, and then does what it did before.
 
     SIGTERM and a closed terminal are as Ctrl-C is: what has begun is ended in order. What was ignored stays ignored.
     """
@@ -26,16 +26,19 @@ def entry(before: Handler = signal.default_int_handler) -> None:
     status = answered(sys.argv[1:])
     if status is not None:
         raise SystemExit(status)
-    from harness.cli.main import main
+    from harness.cli.main import interrupt, main
 
     gc.freeze()
     gc.enable()
     atexit.register(gc.freeze)
-    signal.signal(signal.SIGINT, before)
-    for number in signals:
-        signal.signal(number, signal.default_int_handler)
+
+    def raising() -> None:
+        for number in signals:
+            signal.signal(number, interrupt)
+        signal.signal(signal.SIGINT, interrupt if before is signal.default_int_handler else before)
+
     try:
-        main(prog_name="nsa-harness")
+        main(prog_name="nsa-harness", obj=raising)
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:
             # An interrupt that met an eval(), as in the making of a namedtuple, would make CPython end by the signal.

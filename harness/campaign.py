@@ -14,7 +14,7 @@ from harness.conduct import Attempts, Interrupted, Parts
 from harness.core.campaign import CampaignAnswer, CellStatus, Override, Task, programs_by_cell
 from harness.core.errors import SpecError
 from harness.core.evidence import Evidence
-from harness.core.record import BUDGET_USED_UP
+from harness.core.record import BUDGET_USED_UP, SURVIVED
 from harness.core.trial import DENSE
 from harness.core.verdict import FAILURES, NEVER_ENDED_WELL, Answer, Kind
 from harness.earlier import Earlier, earlier_trials, words
@@ -130,7 +130,7 @@ class Campaign:
             self._replay()
             self.earlier = self._look_back()
             self._search()
-            ended = self.surprise
+            ended = SURVIVED if self.attempts.survivors else self.surprise
             if not ended:
                 ended = BUDGET_USED_UP if self.search.stopped or self.search.ask() is not None else "answered"
         except (Interrupted, KeyboardInterrupt):
@@ -138,7 +138,10 @@ class Campaign:
         answer = self.conclude()
         if ended == "interrupted":  # a search that was cut off has no boundary yet
             answer = replace(answer, boundary=None)
-        self.store.add_end(why=ended, seconds=self.attempts.seconds, answer=answer, asked=asked)
+        attempts = self.attempts
+        self.store.add_end(
+            why=ended, seconds=attempts.seconds, answer=answer, asked=asked, survivors=attempts.survivors
+        )
         return self.store.run()
 
     def settle(self, *, seconds: float) -> Run:
@@ -270,7 +273,7 @@ class Campaign:
         return False
 
     def _requests(self) -> tuple[CellRequest, ...]:
-        if self._is_spent() or self.surprise:
+        if self._is_spent() or self.surprise or self.attempts.survivors:
             return ()
         return self.search.ready(LOOK_AHEAD) or self._afterwards()
 

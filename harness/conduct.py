@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.classify.engine import classify
 from harness.clock import Attentive
-from harness.core.errors import CleanupError, HarnessError, LaunchError, SpoiledError
+from harness.core.errors import HarnessError, LaunchError, SpoiledError
 from harness.core.evidence import Evidence
 from harness.core.outcome import ASKED, USER_ASKED, Ending, Outcome, StopReason
 from harness.core.record import TrialRecord
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from harness.core.outcome import Survivor
     from harness.core.ports import Clock, Elsewhere, Executor, Judge, Screen, StackSources, Target, Watched
     from harness.core.spec import Effort
     from harness.core.trial import Trial
@@ -39,7 +40,7 @@ TIMED = frozenset({StopReason.STARTUP, StopReason.STALL, StopReason.TOTAL})
 class Parts:
     """The interchangeable parts that a trial needs. With ``elsewhere`` it runs there, and the others are not asked.
 
-    ``asked`` says who asked to stop, once somebody has.
+    ``asked`` says who asked to stop, once somebody has. ``descriptors`` are handed to every trial.
     """
 
     target: Target
@@ -49,6 +50,7 @@ class Parts:
     child_env: Mapping[str, str]
     elsewhere: Elsewhere | None = None
     asked: Callable[[], str] = lambda: USER_ASKED
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,9 @@ def conduct(
         if outcome.stopped_by in ASKED:
             outcome = replace(outcome, why=parts.asked())
         return Conducted(outcome=outcome, evidence=evidence, verdict=judged(outcome, evidence), started_at=started_at)
-    command = parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env)
+    command = replace(
+        parts.target.command(trial, trial_dir=trial_dir, env=parts.child_env), descriptors=parts.descriptors
+    )
     started_at, started_s = parts.clock.wall(), parts.clock.now()
     try:
         parts.executor.prepare(command)
@@ -174,7 +178,10 @@ class Begun:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Attempts:
-    """Runs trials for one run directory; ``answer`` says what a verdict means to the question being asked."""
+    """Runs trials for one run directory; ``answer`` says what a verdict means to the question being asked.
+
+    ``survivors`` are processes of these trials that cannot be ended: whatever ran beside them would not be trustworthy.
+    """
 
     store: RunStore
     parts: Parts
@@ -185,6 +192,7 @@ class Attempts:
     number: int = field(init=False)
     began_s: float = field(init=False)
     before_s: float = field(init=False)
+    survivors: list[Survivor] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.number = len(self.store.records())
@@ -197,7 +205,6 @@ class Attempts:
         Raises:
             Interrupted: the user stopped it; it is not recorded and will be run again, unless it was examined first, or
                 had come to its end.
-            CleanupError: a process of it could not be ended.
         """
         begun = self.begin(trial, reason=reason)
         done = self.conduct(begun, parts=self.parts, watched=self.screen.watched)
@@ -223,12 +230,9 @@ class Attempts:
 
     def keep(self, begun: Begun, done: Conducted) -> TrialRecord:
         """Journal what came of it; when this returns, no crash can lose it."""
+        self.survivors += done.outcome.cleanup.survivors
         if done.outcome.stopped_by is StopReason.INTERRUPT:
             raise Interrupted("stopped by the user")
-        survivors = done.outcome.cleanup.survivors
-        if survivors:
-            names = "; ".join(f"PID {one.pid} in state {one.state}: {one.command}" for one in survivors)
-            raise CleanupError(f"a trial left processes that cannot be ended: {names}")
         record = done.record(begun.trial, answer=self.answer(done.verdict, done.evidence))
         self.store.write_evidence(begun.trial.key, done.evidence)
         self.store.add_record(record)

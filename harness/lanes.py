@@ -110,7 +110,6 @@ class Lanes:
 
         Raises:
             Interrupted: the user stopped it.
-            CleanupError: a process of it could not be ended.
         """
         while not isinstance(event := self._events.get(), tuple):
             self.attempts.screen.watched(event)

@@ -9,6 +9,7 @@ from harness.conduct import Attempts, Interrupted
 from harness.core.campaign import FOREIGN, CampaignAnswer, CampaignSpec, Task
 from harness.core.matrix import Matrix
 from harness.core.point import Point
+from harness.core.record import SURVIVED
 from harness.core.space import Space
 from harness.core.success import Success
 from harness.core.trial import NEVER_S, Budget, Limit, Prediction, Trial
@@ -106,11 +107,17 @@ class Solo:
                     break
                 record = attempts.run(trial, reason=f"run {repeat + 1} of {passes}")
                 starts.note(record)
-                if self.until_fail and _answer(record.verdict) is Answer.BAD:
+                if attempts.survivors or (self.until_fail and _answer(record.verdict) is Answer.BAD):
                     break
         except (Interrupted, KeyboardInterrupt):
             ended, asked = "interrupted", self.parts.asked()
-        self.store.add_end(why=ended, seconds=attempts.seconds, answer=CampaignAnswer(), asked=asked)
+        self.store.add_end(
+            why=SURVIVED if attempts.survivors and not asked else ended,
+            seconds=attempts.seconds,
+            answer=CampaignAnswer(),
+            asked=asked,
+            survivors=attempts.survivors,
+        )
 
     def trial(self, repeat: int) -> Trial:
         """The trial of one run, with limits from those before it that passed."""

@@ -55,7 +55,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
     The command ends with the exit code that means what came of it.
     """
     from harness.cli.console import result
-    from harness.cli.exit_codes import of_search
+    from harness.cli.exit_codes import of_search, tell_survivors
     from harness.report.findings import Findings
     from harness.report.write import form, summary_text
     from harness.settings import Settings
@@ -69,6 +69,7 @@ def answer(ctx: click.Context, options: Mapping[str, Any], question: Callable[[S
         click.echo(form(run, Path(run.directory), "json"))  # as it is: a line that is broken is no JSON
     else:
         result(lambda: summary_text(run))
+    tell_survivors(run)
     ctx.exit(of_search(Findings(run=run)))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness.core.boundary import Boundary
     from harness.core.cause import Minimised
     from harness.core.invocation import Invocation
+    from harness.core.record import Run
     from harness.core.verdict import Verdict
     from harness.report.findings import Findings
 
@@ -36,6 +37,14 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+def tell_survivors(run: Run) -> None:
+    """Say on standard error, behind the result, which processes of a run's trials cannot be ended; if there are any."""
+    from harness.core.record import SURVIVED
+
+    if run.survivors:
+        tell(CleanupError(f"{SURVIVED}: {'; '.join(map(str, run.survivors))}"), invocation=run.invocation)
+
+
 def of_search(findings: Findings) -> ExitCode:
     """Of a matrix, or of a search in it."""
     from harness.core.campaign import Task
@@ -45,6 +54,8 @@ def of_search(findings: Findings) -> ExitCode:
     run, answer = findings.run, findings.run.answer
     if run.ended == "interrupted" or answer is None:
         return ExitCode.INTERRUPTED if run.ended == "interrupted" else ExitCode.BUDGET
+    if run.survivors:
+        return ExitCode.INFRA
     if run.spec.task is Task.CELLS and answer.surprises:
         return ExitCode.FINDINGS
     if run.ended == BUDGET_USED_UP:
@@ -103,6 +114,8 @@ def of_program(findings: Findings) -> ExitCode:
 
     if findings.run.ended == "interrupted" or not findings.trials:
         return ExitCode.INTERRUPTED
+    if findings.run.survivors:
+        return ExitCode.INFRA
     if findings.failed:
         return ExitCode.FINDINGS
     if findings.kinds == {Kind.PASS}:
@@ -116,9 +129,12 @@ GOOD, BAD, SKIP, ABORT = 0, 1, 125, 128
 
 def of_trial(findings: Findings) -> int:
     """Of one cell, as ``git bisect run`` reads it: good, bad or skip."""
+    from harness.core.record import SURVIVED
     from harness.core.verdict import Answer
 
     run = findings.run
+    if run.ended == SURVIVED:
+        return SKIP
     answers = [trial.record.answer for trial in findings.trials]
     if Answer.BAD in answers:
         return BAD
@@ -193,7 +209,8 @@ def tell(error: BaseException, *, invocation: Invocation | None = None) -> ExitC
 
 
 def _meaning(error: BaseException) -> tuple[str, str, ExitCode]:
-    if isinstance(error, KeyboardInterrupt):
+    # Up to Python 3.11 what is raised in a class's __set_name__ becomes the cause of a RuntimeError.
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
         then = f"What was written before is safe; {GOES_ON}."
         return "interrupted", then, ExitCode.INTERRUPTED
     if isinstance(error, HarnessError):

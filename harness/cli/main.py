@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from harness import __version__
 from harness.cli.front import ABOUT, COMMANDS, EPILOG, help_text
 from harness.cli.streams import standing
 from harness.settings import completion_instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ERROR = "Error: "
 """What click puts before the message of a command that is wrongly used."""
@@ -33,6 +36,42 @@ ALIKE = ("--limit", "--total", "--timeout")
 """Names of the longest time that a program may take; each command has one of them at most."""
 
 
+came: list[int] = []
+"""Signals that were raised as interrupts since the command began to run."""
+
+
+def interrupt(number: int, _: object) -> None:
+    """Raise KeyboardInterrupt and note that: what is raised in a callback, such as each import makes, Python drops."""
+    came.append(number)
+    raise KeyboardInterrupt
+
+
+HYPHEN = "\u2011"
+"""One at which no line is broken, while a help is wrapped."""
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Wraps a help between words only: click breaks an option or a name at its hyphens, too."""
+
+    def write_text(self, text: str) -> None:
+        """As click does."""
+        super().write_text(text.replace("-", HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """As click does."""
+        super().write_dl([(name, text.replace("-", HYPHEN)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """What was written, with hyphens as they are."""
+        return super().getvalue().replace(HYPHEN, "-")
+
+
+class HelpContext(click.Context):
+    """A context whose help is wrapped between words."""
+
+    formatter_class = HelpFormatter
+
+
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, named in COMMANDS."""
 
@@ -45,7 +84,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), name)
+        command = getattr(importlib.import_module(module), name)
+        for one in (command, *getattr(command, "commands", {}).values()):
+            one.context_class = HelpContext
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the nearest command in the message."""
@@ -70,13 +112,18 @@ class LazyGroup(click.Group):
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so."""
+        """Run the command; whatever ends it becomes a message, the next step, and an exit code that says so.
+
+        From here on, and not before, an interrupt may be raised (``ctx.obj``): click would end of one with 1.
+        """
         # Before the command: when it fails, no file may be left to open.
         from harness.cli.exit_codes import short, tell
         from harness.cli.fitting import fitting
         from harness.cli.foreign import INVOCATION
 
         try:
+            if ctx.obj is not None:
+                ctx.obj()
             return super().invoke(ctx)
         except click.UsageError as error:
             if isinstance(error, click.NoSuchOption) and (alike := _alike(error)):

@@ -29,29 +29,32 @@ Examples:
   nsa-harness run --set n_layers=4 -- python train.py --layers {n_layers}
   nsa-harness run --on slurm:gpu --nodes 2 --gres gpu:8 \\
                   -- torchrun --nproc-per-node 8 train.py
-\b
+
 Progress is seen without a change to the program: optimizer steps, backward
 passes and data loaders of any Python that imports torch. Where there is no
 such Python, name a line of its output (--progress) or a file that grows.
-\b
+
 --stall counts once a step is seen: of an optimizer, or counted by a group of
 --progress. Until then --startup does, whatever is printed. A wait that
 somebody else may end is watched for four times the limit; a sleep that ends
 by itself is never called a hang.
-\b
+
 Its standard input is empty. A program that reads some is given it in the
-command: -- sh -c 'python train.py < answers.txt'
-\b
+command: -- sh -c 'python train.py < answers.txt'. Descriptors above 2 are
+handed on. In a pipe of its own (| tee log) its lines come late, as without
+us; --env PYTHONUNBUFFERED=1 has them seen at once.
+
 Ctrl-C while it is silent means that it is stuck now: silent for 3 s, and for
 1.5 times its longest silence before, it is looked into once, for some five
 seconds, and then ended. Before that, and a second time, it ends it at once.
+
 \b
 Exit codes:
   0    it passed, every time
   1    it failed: hang, crash, out of memory, not finite, missed --success
   2    wrong use, or no such program
   3    inconclusive: a limit ran out while it progressed, or no proof
-  6    the machine was in the way, or it could not be started
+  6    the machine was in the way, or it could not be started, or not ended
   130  interrupted
 """
 
@@ -90,13 +93,15 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     The program runs in its own interpreter, environment and folder, unmodified. A hang is told from slowness by
     evidence, usually within ten seconds; stacks of all ranks are taken before anything is ended.
     """
-    from harness.cli.exit_codes import of_program
+    from harness.cli.exit_codes import of_program, tell_survivors
     from harness.cli.foreign import settings_of, variables
     from harness.cli.wiring import new_run, prove_program
+    from harness.launch.supervisor import inherited
     from harness.report.findings import Findings
     from harness.settings import Settings
     from harness.targets.script import ScriptTarget
 
+    descriptors = inherited()
     if options["keeps_locals"] and options["on"]:
         raise click.UsageError("--locals shows what this machine sees; it cannot be had with --on")
     if options["until_fail"] and options["repeat"] == 1:
@@ -105,8 +110,9 @@ def run(ctx: click.Context, *, command: tuple[str, ...], **options: Any) -> None
     config = ScriptTarget(python="").config(settings_of(command, options))
     prove_program(settings, config, env=variables(options["env"]), is_elsewhere=bool(options["on"]))
     with new_run(settings, _question(command, options), invocation=ctx.meta[INVOCATION]) as store:
-        _conduct(settings, store, config, options)
+        _conduct(settings, store, config, options, descriptors=descriptors)
         _conclude(store, as_json=options["as_json"])
+        tell_survivors(store.run())
         ctx.exit(of_program(Findings(run=store.run())))
 
 
@@ -124,7 +130,16 @@ def _question(command: tuple[str, ...], options: Mapping[str, Any]) -> CampaignS
     )
 
 
-def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], options: Mapping[str, Any]) -> None:
+def _conduct(
+    settings: Settings,
+    store: RunStore,
+    config: Mapping[str, object],
+    options: Mapping[str, Any],
+    *,
+    descriptors: tuple[int, ...],
+) -> None:
+    from dataclasses import replace
+
     from harness.cli.console import RunScreen
     from harness.cli.foreign import pairs, variables
     from harness.cli.wiring import Interrupt, lanes
@@ -146,7 +161,7 @@ def _conduct(settings: Settings, store: RunStore, config: Mapping[str, object], 
     ):
         Solo(
             store=store,
-            parts=tools[0],
+            parts=replace(tools[0], descriptors=descriptors),
             screen=screen,
             interrupted=interrupted,
             config=config,

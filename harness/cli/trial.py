@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial, tell
+from harness.cli.exit_codes import ABORT, BAD, GOOD, SKIP, ExitCode, of_trial, tell, tell_survivors
 from harness.cli.foreign import RepeatableCommand
 from harness.cli.matrix_options import shared
 from harness.core.errors import NoProgramError
@@ -87,4 +87,5 @@ def trial(ctx: click.Context, *, cell: str, signature: str | None, repeat: int, 
     lines = [f"{record.verdict}: {record.verdict.because}" for record in run.records]
     answer = {GOOD: "good", BAD: "bad", SKIP: "skip"}.get(code, run.ended)
     result(lambda: "\n".join([*lines, f"{answer} ({code}); run directory: {run.directory}"]))
+    tell_survivors(run)
     ctx.exit(code)

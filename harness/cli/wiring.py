@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.main import came
 from harness.clock import WallClock
 from harness.cluster.head import placed
 from harness.cluster.joint import Crew
@@ -111,7 +112,8 @@ class Interrupt:
     """Ctrl-C, SIGTERM and a closed terminal as a flag: the running trial is ended properly, the journal is whole.
 
     The second one does not wait for anything: it is raised where the command stands; so is, at the end of the block,
-    one that came too late for anybody to ask for it. Under ``nohup`` a closed terminal is nothing.
+    one that came too late for anybody to ask for it. One that Python dropped before the block counts as the first.
+    Under ``nohup`` a closed terminal is nothing.
     """
 
     def __init__(self) -> None:
@@ -129,6 +131,7 @@ class Interrupt:
         return asked_by(self.signal)
 
     def __enter__(self) -> Interrupt:
+        self.signal = came[-1] if came else None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)

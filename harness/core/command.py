@@ -12,7 +12,8 @@ class Command:
     ``env`` is the child's whole environment, built from an allow-list. ``files`` are written into
     ``trial_dir`` first. ``entry`` (``"module:function"``, called with the trial directory) names the same work for
     executors that fork instead of starting an interpreter; None when only a fresh interpreter will do. ``directory`` is
-    the folder that it runs in; None means the caller's.
+    the folder that it runs in; None means the caller's. ``descriptors`` are open files of the caller that it is handed,
+    under the same numbers, by executors that start an interpreter.
     """
 
     argv: tuple[str, ...]
@@ -23,3 +24,4 @@ class Command:
     max_output_bytes: int = 2_000_000
     max_address_space_bytes: int | None = None
     directory: str | None = None
+    descriptors: tuple[int, ...] = ()

@@ -248,7 +248,10 @@ class SpoiledError(HarnessError):
 class CleanupError(HarnessError):
     """A process of a trial could not be ended; later trials would not be trustworthy."""
 
-    help = "The survivors are named above with PID and state; they need root or a reboot."
+    help = (
+        "In state D they wait for storage or a device, and end by themselves once that answers: thaw or reconnect it "
+        f"(cat /proc/PID/task/*/stack, as root, shows the call); else reboot. What was seen is kept; {GOES_ON}."
+    )
 
 
 MOST_LISTED = 30

@@ -71,11 +71,17 @@ class Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survivor:
-    """A process of the trial that is still there after everything was tried."""
+    """A process of the trial that is still there after everything was tried, and where in the kernel it waits."""
 
     pid: int
     state: str
     command: str
+    waits_in: str = ""
+
+    def __str__(self) -> str:
+        """``PID 7 in state D (io_schedule): cp``."""
+        where = f" ({self.waits_in})" if self.waits_in else ""
+        return f"PID {self.pid} in state {self.state}{where}: {self.command}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,16 @@ from harness.core.boundary import Boundary
 from harness.core.campaign import CampaignAnswer, CampaignSpec, ShardProgram
 from harness.core.evidence import Measurement
 from harness.core.invocation import Invocation
-from harness.core.outcome import Outcome, StopReason
+from harness.core.outcome import Outcome, StopReason, Survivor
 from harness.core.point import Axis
 from harness.core.trial import Trial
 from harness.core.verdict import Answer, Verdict
 
 BUDGET_USED_UP = "budget used up"
 """How a run ended that has spent what it may."""
+
+SURVIVED = "a trial left processes that cannot be ended"
+"""How a run ended beside whose survivors no further trial was begun."""
 
 
 WHOLE = ("answered", "finished")
@@ -88,6 +91,7 @@ class Run:
     answer: CampaignAnswer | None = None
     ended: str = "not finished"
     asked: str = ""
+    survivors: tuple[Survivor, ...] = ()
     seconds: float = 0.0
     directory: str = ""
     notes: tuple[str, ...] = ()

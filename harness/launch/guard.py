@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from harness.launch import cgroup, leftovers, prctl, procs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _KILL_ROUNDS = 500
 _ROUND_S = 0.02
@@ -52,10 +52,11 @@ class Owned(NamedTuple):
     guard_fd: int
 
 
-def fork_supervisor(*, token: str, env: Mapping[str, str], control: int) -> Owned:
+def fork_supervisor(*, token: str, env: Mapping[str, str], control: int, descriptors: Sequence[int]) -> Owned:
     """Become the guard of a supervisor and return in the supervisor only, a child of this process.
 
-    ``env`` is the trial's environment; ``control`` is the socket to the controller, which the guard gives up.
+    ``env`` is the trial's environment; ``control`` is the socket to the controller, which the guard gives up, as it
+    does ``descriptors``, which are for the trial.
     """
     prctl.become_subreaper()
     guard = os.getpid()
@@ -69,6 +70,8 @@ def fork_supervisor(*, token: str, env: Mapping[str, str], control: int) -> Owne
     controller = _peer(control)
     supervisor = os.fork()
     if supervisor != 0:
+        for descriptor in descriptors:
+            os.close(descriptor)
         _guard(supervisor, owned, control=control, controller=controller)
     prctl.become_subreaper()
     prctl.die_with_parent(signal.SIGTERM, parent=guard)

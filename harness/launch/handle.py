@@ -124,6 +124,8 @@ def begin(
         "argv": command.argv,
         "env": {**dict(command.env), procs.TOKEN: token},
         "entry": entry,
+        "descriptors": command.descriptors,
+        "controller": os.getpid(),
         "cwd": command.directory or str(Path.cwd()),
         "trial_dir": command.trial_dir,
         "token": token,
@@ -406,6 +408,7 @@ def end_tree(
     spare_s: float = 0.0,
     send: Callable[[Process, int], bool] = procs.send,
     read: Callable[[int], Process | None] = procs.read,
+    waiting: Callable[[Process], tuple[str, str]] = procs.waiting,
 ) -> Cleanup:
     """End everything that ``live`` lists, and look again until it lists nothing and ``confirm`` agrees.
 
@@ -457,5 +460,8 @@ def end_tree(
                 signals.append((round(now_s - since_s, 3), number.name, count))
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
-    survivors = tuple(Survivor(pid=p.pid, state=p.state, command=p.command) for p in remaining)
-    return Cleanup(signals=tuple(signals), ended=len(sent_signals) - len(survivors), survivors=survivors)
+    survivors: list[Survivor] = []
+    for process in remaining:
+        state, where = waiting(process)
+        survivors.append(Survivor(pid=process.pid, state=state, command=process.command, waits_in=where))
+    return Cleanup(signals=tuple(signals), ended=len(sent_signals) - len(survivors), survivors=tuple(survivors))

@@ -68,7 +68,7 @@ class LocalExecutor:
                 stdout=self._log,
                 stderr=self._log,
                 env={**dict(command.env), procs.TOKEN: token},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *command.descriptors],
                 start_new_session=True,
             )
         try:

@@ -77,6 +77,20 @@ def _content(pid: int, name: str) -> bytes:
     return b"".join(chunks)
 
 
+def waiting(process: Process) -> tuple[str, str]:
+    """The state of the thread by which ``process`` is still there, and in which function of the kernel that waits.
+
+    A main thread that has ended is a zombie for as long as another one cannot. Empty where the kernel hides it.
+    """
+    with suppress(OSError):
+        for tid in os.listdir(f"/proc/{process.pid}/task"):  # noqa: PTH208
+            thread = read(int(tid))
+            if thread is not None and thread.state not in "ZXx":
+                where = _content(int(tid), "wchan").decode()
+                return thread.state, "" if where == "0" else where
+    return process.state, ""
+
+
 def everything() -> dict[int, Process]:
     """All processes of this PID namespace by PID. Not atomic: one may appear or go while we look."""
     table: dict[int, Process] = {}

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from harness.launch.guard import Owned
 
 
+LISTENER, LISTENER_ID = "LISTEN_PID", "LISTEN_PIDFDID"
+"""Variables by which a program knows that the sockets that systemd opened are for itself (``sd_listen_fds``)."""
+
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 _QUIET_MS = 50
@@ -64,7 +67,9 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     request = _receive_request(control)
     if request is None:
         os._exit(0)
-    owned = fork_supervisor(token=request["token"], env=request["env"], control=control)
+    owned = fork_supervisor(
+        token=request["token"], env=request["env"], control=control, descriptors=request["descriptors"]
+    )
     prctl.set_name("nsa-supervisor")
     wake = _watch_signals()
     reads, writes = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)  # stdout, stderr
@@ -80,9 +85,8 @@ def supervise(control: int, *, keep: frozenset[int] = frozenset()) -> Callable[[
     worker = os.fork()
     if worker == 0:
         return _become_worker(request, owned, supervisor=supervisor, output=list(writes), fail=fail, keep=keep)
-    os.close(fail)
-    for write in writes:
-        os.close(write)
+    for descriptor in (fail, *writes, *request["descriptors"]):
+        os.close(descriptor)
     why = _read_all(failed)
     if why:
         _say(control, {"failed": why})
@@ -189,6 +193,9 @@ def _become_worker(
             if OUTPUT in env:
                 pipe = os.fstat(1)
                 env[OUTPUT] = f"{pipe.st_dev}:{pipe.st_ino}"
+            if request["descriptors"] and env.get(LISTENER) == str(request["controller"]):
+                env[LISTENER] = str(os.getpid())
+                env.pop(LISTENER_ID, None)
             os.execvpe(request["argv"][0], request["argv"], env)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         prctl.set_name("nsa-worker")
@@ -203,6 +210,11 @@ def _become_worker(
     for fd in open_descriptors() - keep - {0, 1, 2}:
         os.close(fd)
     return run
+
+
+def inherited() -> tuple[int, ...]:
+    """The descriptors above 2 that whoever started this process has handed to it, as long as it has made none so."""
+    return tuple(sorted(fd for fd in open_descriptors() if fd > 2 and os.get_inheritable(fd)))
 
 
 def open_descriptors() -> frozenset[int]:

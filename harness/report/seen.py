@@ -222,7 +222,7 @@ def cleanup(done: Cleanup, *, is_page: bool = True) -> str:
     signals = ", ".join(each) or "no signal needed"
     if done.gone:
         return f"{signals}; {count(done.ended, 'process')} ended, no process left{_files(done)}"
-    survivors = "; ".join(f"PID {s.pid} in state {s.state}: {s.command}" for s in done.survivors)
+    survivors = "; ".join(map(str, done.survivors))
     still_there = f"**still there:** {md(survivors)}" if is_page else f"still there: {survivors}"
     return f"{signals}; {still_there}{_files(done)}"
 

@@ -14,6 +14,7 @@ from harness.core.codec import from_json
 from harness.core.errors import DamagedError, JournalError, NoRunError, SpecError, StoreError
 from harness.core.evidence import Evidence
 from harness.core.invocation import Invocation  # noqa: TC001 - read back by its type
+from harness.core.outcome import Survivor  # noqa: TC001 - likewise
 from harness.core.record import Machine, Run, TrialRecord
 from harness.core.spec import Allowance
 from harness.core.trial import Trial
@@ -130,6 +131,7 @@ class History:
             answer=end.answer,
             ended=end.why,
             asked=end.asked,
+            survivors=end.survivors,
             seconds=self._seconds + self._open_session_s(),
             directory=_short_path(self.run_dir),
             notes=(*self.notes, *torn),
@@ -214,6 +216,7 @@ class _End:
     seconds: float = 0.0
     answer: CampaignAnswer | None = None
     asked: str = ""
+    survivors: tuple[Survivor, ...] = ()
 
 
 def read_identity(run_dir: Path) -> Identity:

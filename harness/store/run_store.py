@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from harness.core.campaign import CampaignAnswer, CampaignSpec, Override, ShardProgram
     from harness.core.evidence import Evidence
     from harness.core.invocation import Invocation
+    from harness.core.outcome import Survivor
     from harness.core.ports import CellRequest, Clock
     from harness.core.record import Machine, Run, TrialRecord
     from harness.core.spec import Allowance
@@ -329,13 +330,22 @@ class RunStore(History):
         """Journal something that a reader of the report should know."""
         self._append("note", {"text": text})
 
-    def add_end(self, *, why: str, seconds: float, answer: CampaignAnswer | None = None, asked: str = "") -> None:
+    def add_end(
+        self,
+        *,
+        why: str,
+        seconds: float,
+        answer: CampaignAnswer | None = None,
+        asked: str = "",
+        survivors: Sequence[Survivor] = (),
+    ) -> None:
         """Journal that this controller is done: ``why`` it ended, its seconds, and the answer if there is one.
 
-        ``asked`` says who asked to stop, of one that was interrupted.
+        ``asked`` says who asked to stop, of one that was interrupted; ``survivors`` cannot be ended.
         """
         fields: dict[str, Any] = {} if answer is None else {"answer": to_json(answer)}
         fields |= {"asked": asked} if asked else {}
+        fields |= {"survivors": to_json(tuple(survivors))} if survivors else {}
         self._append("end", {"why": why, "seconds": seconds, **fields})
 
     def write_evidence(self, key: str, evidence: Evidence) -> None:

@@ -33,7 +33,7 @@ from harness.core.evidence import (
     ThreadState,
     WorkerResult,
 )
-from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
+from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason
 from harness.core.point import Point
 from harness.core.success import Success
 from harness.core.trial import Budget, Limit, Prediction, Trial
@@ -418,11 +418,6 @@ CANNED: dict[str, list[Case]] = {
         signalled(60),
         case(ending=Ending.NEVER_STARTED, why="no such file: /nowhere/python", heartbeats=(), heartbeats_total=0),
         case(ending=Ending.EXITED, exit=None, why="the supervisor was killed by signal 9"),
-        case(
-            ending=Ending.EXITED,
-            exit=Exit(code=1),
-            cleanup=Cleanup(survivors=(Survivor(pid=7, state="D", command="python"),)),
-        ),
         exited(1, result=result(exception="OSError", message="[Errno 28] No space left on device: 'x'")),
         exited(1, logs=log("OSError: [Errno 28] No space left on device\n")),
         exited(74, steps_done=5),

@@ -164,7 +164,7 @@ def test_the_guard_that_is_named_is_never_the_stranger_who_takes_its_place(tmp_p
     theirs.close()
     request = {
         "argv": ["sleep", "60"], "env": {}, "entry": None, "cwd": str(tmp_path), "token": "t", "output": [],
-        "max_output_bytes": 1, "max_address_space_bytes": None,
+        "max_output_bytes": 1, "max_address_space_bytes": None, "descriptors": [], "controller": 0,
     }  # fmt: skip
     request["output"] = [(str(tmp_path / name), str(tmp_path / f"{name}.tail")) for name in ("out", "err")]
     ours.sendall(json.dumps(request).encode() + b"\n")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 
 from harness.cli.main import main
 from harness.clock import WallClock
-from harness.launch import procs
+from harness.core.outcome import Survivor
+from harness.launch import handle, procs
 from harness.settings import processes_with
 from harness.store.run_store import read_run
 
@@ -528,3 +530,51 @@ if __name__ == "__main__":
     child.join()
     threading.Event().wait()
 """
+
+
+def test_a_trial_that_cannot_be_ended_has_its_verdict_and_then_what_remains(place, monkeypatch):
+    survivor = Survivor(pid=7, state="D", command="python", waits_in="io_schedule")
+    end = handle.end_tree
+    monkeypatch.setattr(handle, "end_tree", lambda **how: replace(end(**how), survivors=(survivor,)))
+    done = run("-c", "raise SystemExit(3)", options=("--repeat", "3"))
+
+    assert done.exit_code == 6, done.output
+    before, _, after = done.output.partition("\nreport:")
+    assert "CRASH" in before
+    assert len(list((place / "runs").glob("*/trials/*"))) == 1
+    assert "PID 7 in state D (io_schedule): python" in " ".join(after.split())
+    assert "next: In state D" in after
+    (written,) = (place / "runs").glob("*/report.md")
+    assert "PID 7 in state D" in written.read_text()
+
+
+HANDED = "cd /proc/self/fd; ls | tr '\\n' ' '; readlink 77; test $LISTEN_PID = $$ && echo they are its own"
+
+
+@pytest.fixture
+def _handed(place):
+    with (place / "handed").open("w+") as file:
+        os.dup2(file.fileno(), 77)
+    yield
+    os.close(77)
+
+
+@pytest.mark.usefixtures("_handed")
+def test_descriptors_that_it_was_handed_are_handed_on_and_no_others(place):
+    def said(*words: object) -> str:
+        argv = ["sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *map(str, words), "sh", "-c", HANDED]
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, pass_fds=[77], text=True).stdout
+
+    bare = said()
+    said(sys.executable, "-m", "harness", "run", "--")
+    (ours,) = (place / "runs").glob("*/trials/*/stdout.txt")
+    assert bare.split("\n") == [f"0 1 2 77 {place}/handed", "they are its own", ""]
+    assert ours.read_text() == bare
+
+
+@pytest.mark.usefixtures("_handed")
+def test_trials_of_a_search_share_no_position_in_a_file_of_the_caller():
+    argv = [sys.executable, "-m", "harness", "matrix", "run", "--axis", "n=1,2", "--"]
+    argv += ["sh", "-c", "test ! -e /proc/self/fd/77", "{n}"]
+    done = subprocess.run(argv, capture_output=True, pass_fds=[77], text=True)
+    assert done.returncode == 0, done.stdout

@@ -126,8 +126,9 @@ def interrupted(
 def test_ctrl_c_is_130_within_two_seconds_at_any_moment(place, argv, after_s):
     code, seconds, said = interrupted(*argv, after_s=after_s)
 
-    # A shell says 130 of both; on a busy machine Python itself may not have come to our first line.
-    assert code == 130 or (code == -signal.SIGINT and after_s < 0.2), said
+    # On a busy machine Python itself may not have come to our first line; it ends by the signal then, or with 1.
+    is_pythons = after_s < 0.5 and code in (-signal.SIGINT, 1) and "harness/cli" not in said and "Aborted" not in said
+    assert code == 130 or is_pythons, said
     assert seconds < (2.0 if os.getloadavg()[0] < os.cpu_count() else 6.0)
     assert code != 130 or "Traceback" not in said
 

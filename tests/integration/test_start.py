@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.exit_codes import tell
+
 INTERRUPTS = """
 import os, signal, sys
 name = os.environ["INTERRUPTED_AT"]
@@ -42,6 +44,65 @@ def test_a_module_of_the_programs_that_is_called_like_pythons_is_the_programs(tm
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.startswith("PASS"), done.stdout + done.stderr
+
+
+IN_A_CALLBACK = """
+import os, signal, sys
+def at_call(frame, event, argument):
+    if event == "call" and frame.f_code.co_name == "cb" and frame.f_locals.get("name") == "harness.solo":
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+sys.setprofile(at_call)
+"""
+"""The signal comes in a callback of the import system, where Python drops whatever is raised."""
+
+
+def test_ctrl_c_that_python_drops_in_a_callback_ends_the_run_too(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(IN_A_CALLBACK)
+    done = begun_with(tmp_path, "run", "--", "sleep", "20")
+    assert "Exception ignored in" in done.stderr
+    assert (done.returncode, "asked to stop" in done.stderr) == (130, True), done.stderr
+
+
+WITHIN_CLICK = """
+import os, signal, sys
+def at_call(frame, event, argument):
+    if event == "call" and frame.f_code.co_name == "make_context":
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+sys.setprofile(at_call)
+"""
+"""The signal comes in code of click's, which would make 1 of it: a finding."""
+
+
+def test_ctrl_c_in_clicks_own_code_is_130(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHIN_CLICK)
+    done = begun_with(tmp_path, "run", "--", "true")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_that_python_hands_on_as_another_error_is_one(capsys):
+    error = RuntimeError("Error calling __set_name__ on a cached_property")
+    error.__cause__ = KeyboardInterrupt()
+    assert tell(error) == 130
+    assert "nsa-harness: interrupted" in capsys.readouterr().err
+
+
+def begun_with(place, *argv):
+    """What becomes of the command that has ``place`` on its path, and listens to Ctrl-C as one in a terminal does."""
+    listening = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    path = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
+    command, env = Path(sys.executable).with_name("nsa-harness"), {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [command, *argv],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place,
+        preexec_fn=listening,
+        timeout=60,
+    )
 
 
 def signalled(place, module, number):

@@ -73,7 +73,6 @@ def infra(case: Case) -> Verdict | None:
     fault = (
         _never_started(case)
         or _without_exit(case)
-        or _survivors(case)
         or _ended_by_our_look(case)
         or _without_marks(case)
         or _not_written(case)
@@ -96,14 +95,6 @@ def _without_exit(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
         return None
     why = f": {outcome.why}" if outcome.why else ""
     return "end-unseen", f"nobody saw how the process ended after {outcome.duration_s:.1f} s{why}", ("exit",)
-
-
-def _survivors(case: Case) -> tuple[str, str, tuple[str, ...]] | None:
-    survivors = case.outcome.cleanup.survivors
-    if not survivors:
-        return None
-    names = ", ".join(f"PID {s.pid} ({s.command}, state {s.state})" for s in survivors)
-    return "survivors", f"{len(survivors)} process(es) of the trial could not be ended: {names}", ("cleanup",)
 
 
 def _ended_by_our_look(case: Case) -> tuple[str, str, tuple[str, ...]] | None:

@@ -16,12 +16,12 @@ from harness.cli.journal_text import status_lines
 from harness.conduct import Conducted, Parts
 from harness.core.boundary import Claim, Finding
 from harness.core.campaign import threshold_question
-from harness.core.errors import CleanupError, ResumeError
+from harness.core.errors import ResumeError
 from harness.core.evidence import Evidence, Measurement
 from harness.core.invocation import Invocation
 from harness.core.outcome import Cleanup, Ending, Exit, Outcome, StopReason, Survivor
 from harness.core.point import Axis, AxisType
-from harness.core.record import Machine
+from harness.core.record import SURVIVED, Machine
 from harness.core.spec import Allowance, Effort
 from harness.core.trial import Fault, Trial
 from harness.core.verdict import Confidence, Kind, Verdict
@@ -195,11 +195,16 @@ def test_a_used_up_budget_is_called_that(world: World):
 
 def test_a_process_that_cannot_be_ended_stops_the_run(world: World):
     left = Cleanup(survivors=(Survivor(pid=7, state="D", command="python"),))
-    world.script = lambda trial: conducted(Kind.INFRA, cleanup=left)
+    world.script = lambda trial: conducted(Kind.PASS, cleanup=left)
 
-    with pytest.raises(CleanupError, match="PID 7 in state D"):
-        world.ask()
-    assert len(world.ran) == 1
+    run = world.ask()
+
+    assert (run.ended, run.survivors, len(world.ran)) == (SURVIVED, left.survivors, 1)
+    assert len(run.records) == 1  # what was seen of it is kept
+    assert of_search(Findings(run=run)) is ExitCode.INFRA
+    world.script = hangs_from(4)
+    resumed = world.resume()
+    assert (resumed.ended, resumed.survivors) == ("answered", ())
 
 
 def test_limits_are_learned_from_what_passed(world: World):

@@ -127,6 +127,20 @@ def test_every_help_fits_80_columns_and_has_exit_codes_and_examples_that_are_tru
     assert {option for line in mine for option in re.findall(r"(?<=\s)--[a-z-]+", line)} <= set(known)
 
 
+@pytest.mark.parametrize("columns", [50, 60, 80])
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_no_help_is_broken_within_an_option_or_a_name(words, columns):
+    text = run(*words, "--help", terminal_width=columns).output
+
+    assert [line for line in text.splitlines() if re.search(r"\w-$", line)] == []
+
+
+def test_the_prose_of_runs_help_fits_a_narrow_terminal():
+    text = run("run", "--help", terminal_width=60).output.partition("Progress is seen")[2].partition("Exit codes")[0]
+    assert "PYTHONUNBUFFERED=1" in text
+    assert [line for line in text.splitlines() if len(line) > 60] == []
+
+
 def test_the_help_of_run_names_the_silence_from_which_ctrl_c_looks_into_it():
     text = " ".join(run("run", "--help").output.partition("Ctrl-C while")[2].split())
     assert f"silent for {SUSPICIOUS_S:g} s, and for {UNUSUAL:g} times its longest silence before" in text

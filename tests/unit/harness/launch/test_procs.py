@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -41,6 +42,21 @@ def test_descendants_are_found_through_dead_parents_and_never_the_root():
 )
 def test_a_zombie_whose_other_threads_run_is_alive(state: str, threads: int, *, dead: bool):
     assert row(5, 1, state=state, threads=threads).dead is dead
+
+
+def test_a_process_whose_main_thread_has_ended_waits_where_its_last_thread_does():
+    code = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code]) as process:
+        late_s = time.monotonic() + 20
+        while (row := procs.read(process.pid)) is None or row.state != "Z":
+            assert time.monotonic() < late_s
+            time.sleep(0.01)
+        assert procs.waiting(row)[0] == "S"
+        assert "sleep" in procs.waiting(row)[1] or not procs.waiting(row)[1]  # a kernel may hide it
+        process.kill()
 
 
 def test_read_gives_the_parent_and_none_for_a_pid_nobody_has(child: subprocess.Popen[bytes]):

@@ -51,6 +51,7 @@ def end(tree: Tree, *, grace_s: float = 5.0, confirm=lambda: True, clock: FakeCl
         since_s=90.0,
         send=tree.send,
         read=tree.read,
+        waiting=lambda process: (process.state, "io_schedule"),
     )
 
 
@@ -142,7 +143,7 @@ def test_what_kill_does_not_end_is_named_and_given_up_after_the_limit():
     cleanup = end(tree, grace_s=1.0, clock=clock)
 
     assert not cleanup.gone
-    assert [(s.pid, s.state, s.command) for s in cleanup.survivors] == [(7, "D", "p7")]
+    assert list(map(str, cleanup.survivors)) == ["PID 7 in state D (io_schedule): p7"]
     assert cleanup.ended == 0
     assert 1.0 + KILL_LIMIT_S <= clock.now() - 100.0 <= 1.2 + KILL_LIMIT_S
 
