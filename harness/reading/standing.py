@@ -28,6 +28,7 @@ from harness.reading.frames import (
     best_thread,
     is_in_no_file,
     is_own,
+    is_runtime,
     is_service,
     is_stdlib,
     mentions,
@@ -783,10 +784,10 @@ def _by_signals(one: Standing, children: frozenset[int]) -> Iterable[Chance]:
     if not one.samples and one.wait is not None and one.wait.cause == "waiting-for-child":
         awaited = frozenset[str]()  # a launcher: what it is told does not let its child go on
     names = awaited.intersection(last.handles)
-    if _may_be_awaited(one):
-        names |= frozenset(last.own_handles) - ALARMS - {"SIGCHLD"}
-    else:
-        names -= USERS.difference(last.own_handles)  # faulthandler's, a scheduler's: no lock of the program's
+    own = frozenset(last.own_handles if _may_be_awaited(one) else ())
+    if not own and _may_be_at_a_lock(one):
+        names -= USERS  # faulthandler's, or a scheduler's, for which the program saves and ends
+    names |= own - ALARMS - {"SIGCHLD"}
     awaited_pids = frozenset[int]()
     if one.wait is not None and one.wait.cause == "waiting-for-child":
         awaited_pids = children.intersection(one.wait.holders) or children
@@ -819,11 +820,21 @@ def _may_be_awaited(one: Standing) -> bool:
     return bool(others)
 
 
+def _may_be_at_a_lock(one: Standing) -> bool:
+    """Whether it waits in its own line for a thread of its process, or where no handler ends the wait."""
+    in_its_own_line = one.thread is not None and _waits_in_its_own_line(one.thread, one.wait)
+    return in_its_own_line or not _may_be_awaited(one)
+
+
+def _waits_in_its_own_line(thread: ThreadStack, wait: Wait | None) -> bool:
+    return wait is not None and wait.enders == frozenset({Ender.PROCESS}) and stands_in_own_code(thread)
+
+
 def _takes_a_lock(thread: ThreadStack, wait: Wait | None) -> bool:
-    """Whether a thread's own code takes a lock of its process, and waits in no queue made of one."""
-    if wait is None or wait.enders != frozenset({Ender.PROCESS}) or mentions(native_leaf(thread), SIMPLE_QUEUE):
-        return False
-    return stands_in_own_code(thread)
+    """Whether a thread's own code takes a lock of Python's, and waits in no queue made of one, nor in a library's C."""
+    leaf = native_leaf(thread)
+    in_a_lock = all(map(is_runtime, leaf)) and not mentions(leaf, SIMPLE_QUEUE)
+    return in_a_lock and _waits_in_its_own_line(thread, wait)
 
 
 def _helps(one: Standing, *, job_pids: frozenset[int], children: frozenset[int]) -> Iterable[Chance]:

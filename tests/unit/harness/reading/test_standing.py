@@ -246,6 +246,8 @@ def test_a_handler_of_the_programs_own_gives_no_lock_back_and_ends_no_thread(fil
 
 
 IN_A_LOCK = Frame(function="worker", file="/src/serve.py", line=7)
+TAKES = Frame(function="lock_PyThread_acquire_lock", file="./Modules/_threadmodule.c", line=179, native=True)
+IN_A_LIBRARY = Frame(function="ring::take", file="/src/ring.cpp", line=70, native=True)
 IN_A_QUEUE = Frame(function="_queue_SimpleQueue_get_impl", file="./Modules/_queuemodule.c", line=415, native=True)
 JOIN = Frame(function="join", file=f"{LIB}/threading.py", line=1119)
 SHUTDOWN = Frame(function="_shutdown", file=f"{LIB}/threading.py", line=1590)
@@ -256,6 +258,8 @@ GET = Frame(function="get", file=f"{LIB}/queue.py", line=171)
     ("main", "others", "goes_on"),
     [
         ((IN_A_QUEUE, IN_A_LOCK), (), True),
+        ((IN_A_LIBRARY, IN_A_LOCK), (), True),
+        ((TAKES, IN_A_LOCK), (), False),
         ((IN_A_LOCK,), (), False),
         ((SHUTDOWN,), ((GET, IN_A_LOCK), (GET, IN_A_LOCK)), True),
         ((SHUTDOWN,), ((GET,), (IN_A_QUEUE, IN_A_LOCK)), True),
@@ -266,9 +270,10 @@ GET = Frame(function="get", file=f"{LIB}/queue.py", line=171)
         ((JOIN, IN_A_LOCK), ((GET, IN_A_LOCK), (IN_A_LOCK,)), False),
     ],
 )
-def test_a_handler_may_end_threads_that_all_wait_for_what_it_may_give(main, others, goes_on):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_handler_may_end_threads_that_all_wait_for_what_it_may_give(main, others, goes_on, name):
     """``signal.signal(SIGTERM, lambda *_: jobs.put(None))``, and workers that take jobs until there is none."""
-    rows = [replace(look, own_handles=("SIGTERM",)) for look in looks(PARENT, *(LOCK,) * (1 + len(others)))]
+    rows = [replace(look, handles=(name,), own_handles=(name,)) for look in looks(PARENT, *(LOCK,) * (1 + len(others)))]
     threads = tuple(ThreadStack(tid=PARENT + n, name="", frames=frames) for n, frames in enumerate((main, *others)))
     stacks = [
         StackSample(id="s", source="pystack", native=True, t_s=1.5 + n, rank=0, pid=PARENT, threads=threads)
