@@ -254,7 +254,7 @@ class Sampler:
             return False
         if ran != self._ran:
             self._ran, self._slept_since_s = ran, now_s
-        cpu_s = sum(map(self._view.cpu_s, self._census.members()))
+        cpu_s = sum(self._view.all_cpu_s(pid) or 0.0 for pid in self._census.members())
         if not 0.0 <= cpu_s - self._idle_at_cpu_s <= IDLE_S + IDLE_SHARE * (now_s - self._idle_since_s):
             self._idle_at_cpu_s, self._idle_since_s = cpu_s, now_s
         rests = now_s - min(self._slept_since_s, self._idle_since_s) >= self._patience_s

@@ -438,7 +438,7 @@ class Standing:
 
     @property
     def callers(self) -> frozenset[int]:
-        """Its threads of a package that wake and may call what they were given: ``rich`` asks what to draw.
+        """Its threads of a package that wake and may call what they were given: ``watchdog`` asks for a file.
 
         So does a progress bar's monitor where it may write to a stream of the program's own.
         """

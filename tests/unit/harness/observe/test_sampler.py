@@ -381,7 +381,7 @@ class Rests(ScriptedView):
     ran = "1"
     used_s = 0.0
 
-    def cpu_s(self, pid):
+    def all_cpu_s(self, pid):
         return self.used_s
 
     def main_thread(self, pid):
